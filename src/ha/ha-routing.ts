@@ -4,11 +4,13 @@
  *
  * An answer of the active server is sent only if its lease was valid after the answer was computed: until then no other server can have been
  * active, so the answer is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only
- * if it certainly was not executed; otherwise its caller is told that the outcome is unknown.
+ * if it certainly was not executed; otherwise its caller is told that the outcome is unknown. A watch continues from its cursor.
  */
-import { Refusal } from '../platform/errors.ts'
-import { type AnyOperation, type Call, WholeAnswer } from '../platform/operation.ts'
+import { Fault, notActive, Refusal } from '../platform/errors.ts'
+import { type AnyOperation, type Call, StreamedAnswer, WholeAnswer } from '../platform/operation.ts'
 import type { HaServer } from './ha-server.ts'
+import type { ActiveLease } from './lease/lease.ts'
+import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream } from './resumed-stream.ts'
 
 /** A request waits this long for an active server. */
 const HELD_MS = 30_000
@@ -25,17 +27,40 @@ export interface ForwardTarget {
   readonly signal: AbortSignal
 }
 
+/** The role of this server, and the active one. */
+export interface RoleState
+  extends Pick<HaServer, 'isServing' | 'lead' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'> {
+  readonly lease: Pick<ActiveLease, 'holder' | 'term'> | undefined
+}
+
 export interface HaRoutingOptions {
-  readonly server: Pick<
-    HaServer,
-    'isServing' | 'lead' | 'lease' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'
-  >
+  readonly server: RoleState
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
-  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer>
+  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer | StreamedAnswer>
+  readonly lasting: LastingRequests
 }
+
+interface RoutedRequest {
+  readonly operation: AnyOperation
+  readonly call: Call
+  /** Executes it here. */
+  readonly run: (call: Call) => Promise<unknown>
+  readonly path: string
+  readonly isRead: boolean
+  /** It waits for changes. */
+  readonly isLasting: boolean
+}
+
+/** An answer of the active server; with `moved` and `confirm` if it is a stream that lasts. */
+interface Attempt extends Partial<Omit<ServedStream, 'answer'>> {
+  readonly answer: unknown
+}
+
+/** Shared: an abort without a reason creates an error with a stack each time. */
+const MOVED = new Error('another server is active')
 
 export class HaRouting {
   readonly #options: HaRoutingOptions
@@ -47,31 +72,61 @@ export class HaRouting {
   /** The operation for any member. */
   routed(operation: AnyOperation): AnyOperation {
     const run = (input: unknown, call: Call, about: unknown) => this.#serve(operation, input, call, about)
-    const { takesLongBody } = operation
     // A standby knows no token, and forwards the body.
     const takes = (token: string | undefined, remote: string | undefined) =>
-      !this.#options.server.isServing || takesLongBody === undefined || takesLongBody(token, remote)
+      !this.#options.server.isServing || (operation.takesLongBody?.(token, remote) ?? true)
     return { ...operation, takesLongBody: takes, run }
   }
 
   async #serve(operation: AnyOperation, input: unknown, call: Call, about: unknown): Promise<unknown> {
-    const { coreState, server } = this.#options
+    const { coreState, lasting } = this.#options
     const { raw } = call
     const path = (raw.params['path'] ?? '').replace(/\/+$/, '')
     const isRead = READS.has(operation.name)
-    const runHere = async () => await operation.run(input, call, about)
-    if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(runHere)
-    const endMs = performance.now() + HELD_MS
-    for (;;) {
-      if (OWN_PATHS.test(path) || coreState() !== 'unsealed') return runHere()
-      const outcome = server.isServing
-        ? await this.#serveHere(runHere, isRead)
-        : await this.#forward(operation, call, isRead)
-      if (outcome !== undefined) return outcome.answer
-      if (call.signal.aborted) throw new Refusal('unavailable', 'the caller has disconnected')
+    const run = async (now: Call) =>
+      await operation.run(now.raw === raw ? input : operation.input.parse(now.raw), now, about)
+    const request = { operation, call, run, path, isRead, isLasting: isRead && lasting.isLasting(raw) }
+    if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(() => run(call))
+    const first = await this.#held(request)
+    const { answer } = first
+    if (!(answer instanceof StreamedAnswer) || !first.moved) return answer
+    const chunks = this.#resumed(request, { ...first, answer, moved: first.moved })
+    return new StreamedAnswer(answer.headers, chunks, answer.accessor)
+  }
+
+  /** Executes the request at the active server. While there is none, it waits. */
+  async #held(request: RoutedRequest): Promise<Attempt> {
+    const { lasting, server } = this.#options
+    const { signal } = request.call
+    const startedAtMs = performance.now()
+    let endMs = startedAtMs + HELD_MS
+    for (let { call } = request; ; ) {
+      if (this.#isOwn(request)) return { answer: await request.run(call) }
+      const active = server.lease?.holder?.serverId
+      const attempt = server.isServing ? await this.#serveHere(request, call) : await this.#forward(request, call)
+      if (attempt) return attempt
+      if (signal.aborted) throw new Refusal('unavailable', 'the caller has disconnected')
+      // A long poll may have waited for a minute before the active server changed.
+      if (active !== undefined && active !== server.lease?.holder?.serverId) endMs = performance.now() + HELD_MS
       if (performance.now() > endMs) throw this.#noActive()
-      await this.#change(Math.min(RETRY_MS, endMs - performance.now()), call.signal)
+      await this.#change(Math.min(RETRY_MS, endMs - performance.now()), signal)
+      if (request.isLasting) {
+        const { raw } = request.call
+        call = changedCall(request.call, { raw: lasting.shortened(raw, performance.now() - startedAtMs) })
+      }
     }
+  }
+
+  /** True for a request that this server answers itself, active or not. Throws a Refusal for one that another server must repeat. */
+  #isOwn({ call, path }: RoutedRequest): boolean {
+    if (OWN_PATHS.test(path)) return true
+    const { coreState, server } = this.#options
+    // While the role changes, the core is closed and not sealed.
+    const isChanging = server.phase === 'stepping down' || server.phase === 'taking over'
+    if (coreState() === 'unsealed' || isChanging) return false
+    // Sealed by an operator, and another server will be active.
+    if (call.hops > 0 && server.phase === 'active') throw notActive()
+    return true
   }
 
   async #initialize(run: () => Promise<unknown>): Promise<unknown> {
@@ -85,46 +140,97 @@ export class HaRouting {
   }
 
   /** Undefined when the request must be repeated. */
-  async #serveHere(run: () => Promise<unknown>, isRead: boolean): Promise<{ answer: unknown } | undefined> {
-    const { server } = this.#options
+  async #serveHere(
+    { call: { hops, signal }, isLasting, isRead, run }: RoutedRequest,
+    call: Call,
+  ): Promise<Attempt | undefined> {
+    const { coreState, server } = this.#options
     const term = server.lease?.term
-    const answer = await run()
+    const isSameTerm = () => server.phase === 'active' && server.lease?.term === term
     // NATS may be late with a renewal of the lease.
-    while (!server.isServing && server.phase === 'active' && server.lease?.term === term) {
-      await this.#change(RETRY_MS)
+    const confirm = async () => {
+      while (!server.isServing && isSameTerm() && !signal.aborted) await this.#change(RETRY_MS, signal)
+      // A sealed core ends a stream: for a caller at another server, that one repeats the request.
+      return server.isServing && isSameTerm() && (hops === 0 || coreState() === 'unsealed')
     }
-    const isSameTerm = server.isServing && server.lease?.term === term
-    // The caller is told after the effect.
-    await server.stepDownIfRequested()
-    if (isSameTerm) return { answer }
-    if (isRead) return undefined
-    // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
-    const isRefused = answer instanceof WholeAnswer && answer.status >= 500
-    return { answer: isRefused ? unknownOutcome() : answer }
+    const moved = isLasting ? this.#watch(signal, () => !isSameTerm()) : undefined
+    let isStream = false
+    try {
+      const answer = await run(moved ? changedCall(call, { signal: AbortSignal.any([signal, moved.signal]) }) : call)
+      const isConfirmed = await confirm()
+      // The caller is told after the effect.
+      await server.stepDownIfRequested()
+      isStream = isConfirmed && answer instanceof StreamedAnswer
+      if (isStream && moved) return { answer, confirm, moved }
+      if (isConfirmed) return { answer }
+      if (isRead) return undefined
+      // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
+      const isRefused = answer instanceof WholeAnswer && answer.status >= 500
+      return { answer: isRefused ? unknownOutcome() : answer }
+    } finally {
+      if (!isStream) moved?.stop()
+    }
   }
 
   /** Undefined when the request must be repeated. */
-  async #forward(operation: AnyOperation, call: Call, isRead: boolean): Promise<{ answer: unknown } | undefined> {
+  async #forward({ call: { signal }, isRead, operation }: RoutedRequest, call: Call): Promise<Attempt | undefined> {
     const { forward, serverId, server } = this.#options
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
     if (call.hops >= FORWARDED_MAX) throw notActive()
-    const moved = new AbortController()
-    const stopWatching = server.onChange(() => {
-      if (server.lease?.holder?.serverId !== target) moved.abort()
-    })
-    const signal = AbortSignal.any([call.signal, moved.signal])
+    const moved = this.#watch(signal, () => server.lease?.holder?.serverId !== target)
+    let isStream = false
     try {
-      return { answer: await forward(operation, call, { serverId: target, signal }) }
+      const to = { serverId: target, signal: AbortSignal.any([signal, moved.signal]) }
+      const answer = await forward(operation, call, to)
+      isStream = answer instanceof StreamedAnswer
+      return { answer, moved }
     } catch (error) {
-      if (!(error instanceof Refusal) || call.signal.aborted) throw error
+      if (!(error instanceof Refusal) || signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
       if (wasNotSent || (isRead && isLost(error))) return undefined
       if (isLost(error)) return { answer: unknownOutcome() }
       throw error
     } finally {
-      stopWatching()
+      if (!isStream) moved.stop()
     }
+  }
+
+  /** The chunks of a stream, also after the active server has changed. */
+  #resumed(request: RoutedRequest, first: ServedStream): AsyncIterable<Uint8Array> {
+    const { lasting } = this.#options
+    const { call } = request
+    const { signal } = call
+    const repeat = async (cursor: string | undefined, isMoved: boolean) => {
+      // Without a change of the active server, the reason may last.
+      if (!isMoved) await this.#change(RETRY_MS, signal)
+      const raw = cursor === undefined ? call.raw : lasting.resumed(call.raw, cursor)
+      try {
+        const { answer, ...rest } = await this.#held({ ...request, call: changedCall(call, { raw }) })
+        if (answer instanceof StreamedAnswer && rest.moved) return { ...rest, answer, moved: rest.moved }
+        if (answer instanceof WholeAnswer) return answer
+        throw new Fault('a request for a stream has another answer')
+      } catch (error) {
+        // Another server repeats the request for its caller.
+        if (signal.aborted || call.hops > 0 || !(error instanceof Refusal)) throw error
+        return new WholeAnswer(error.status, {}, JSON.stringify({ errors: error.texts }))
+      }
+    }
+    return resumedStream(first, { signal, requests: lasting, repeat })
+  }
+
+  /** Aborts once `hasMoved`, until the caller has gone. */
+  #watch(signal: AbortSignal, hasMoved: () => boolean): MoveWatch {
+    const moved = new AbortController()
+    const stop = () => {
+      stopListening()
+      signal.removeEventListener('abort', stop)
+    }
+    const stopListening = this.#options.server.onChange(() => {
+      if (hasMoved()) moved.abort(MOVED)
+    })
+    signal.addEventListener('abort', stop, { once: true })
+    return { signal: moved.signal, stop }
   }
 
   #noActive(): Refusal {
@@ -150,8 +256,12 @@ export class HaRouting {
   }
 }
 
-export function notActive(): Refusal {
-  return new Refusal('not_active', 'this server is not the active one of its cluster, try again')
+/** The call with another input or signal. */
+function changedCall(
+  { draining, hops, identity, raw, remote, requestId, signal, token }: Call,
+  changes: Partial<Pick<Call, 'raw' | 'signal'>>,
+): Call {
+  return { draining, hops, identity, raw, remote, requestId, signal, token, ...changes }
 }
 
 function isLost({ code }: Refusal): boolean {

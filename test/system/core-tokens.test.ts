@@ -140,7 +140,12 @@ async function oneUseAcross(owner: number, other: number, rootToken: string): Pr
 async function streamThrough(owner: number, other: number, rootToken: string): Promise<void> {
   const ask = async (path: string, body: object) => {
     const headers = { 'X-Vault-Token': rootToken }
-    const { body: text } = await send(owner, { method: 'POST', path: `/v1/${path}`, body: JSON.stringify(body), headers })
+    const { body: text } = await send(owner, {
+      method: 'POST',
+      path: `/v1/${path}`,
+      body: JSON.stringify(body),
+      headers,
+    })
     return JSON.parse(text || '{}') as { auth?: { client_token: string } }
   }
   await ask('sys/policies/acl/watcher', { policy: 'path "kv/*" {\n capabilities = ["read"]\n}' })

@@ -175,7 +175,12 @@ export class ServedCall implements CallResponder {
 
   /** As frames: a chunk with complete lines arrives whole or not at all. */
   #streamed({ accessor, chunks, headers }: StreamedAnswer): Promise<void> {
-    const head = { status: 200, headers: { ...headers }, frames: true, ...(accessor !== undefined && { accessor }) } as const
+    const head = {
+      status: 200,
+      headers: { ...headers },
+      frames: true,
+      ...(accessor !== undefined && { accessor }),
+    } as const
     this.#hasHead = true
     this.send({ kind: 'head', ...head })
     return this.stream(chunks)

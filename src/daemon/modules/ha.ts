@@ -14,9 +14,10 @@ import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyOperation, Call, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
+import { watchRequests } from '../../secrets/request/event-stream.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
@@ -39,8 +40,10 @@ export interface HaPartOptions {
 /** The other members, as this module reaches them. */
 export interface HaPeers {
   readonly serverId: string
-  /** Sends a call to one server. Rejects with a Refusal. */
-  forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<WholeAnswer>
+  readonly calls: {
+    /** Sends a call to one server. Rejects with a Refusal. */
+    forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<WholeAnswer | StreamedAnswer>
+  }
 }
 
 export class HaPart implements HaSide {
@@ -74,7 +77,8 @@ export class HaPart implements HaSide {
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
-      forward: (operation, call, to) => peers().forwardTo(to, operation, call),
+      forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
+      lasting: watchRequests,
     })
   }
 
@@ -110,6 +114,10 @@ export class HaPart implements HaSide {
 
   get isServing(): boolean {
     return this.#server.isServing
+  }
+
+  get isSteppingDown(): boolean {
+    return this.#server.phase === 'stepping down'
   }
 
   get role(): HaSide['role'] {

@@ -61,7 +61,7 @@ interface OtherServers {
   requireNoOtherCore(): Promise<void>
   /** The core was sealed: agents clear their token caches. */
   sealed(): Promise<void>
-  activeServerId: (() => string | undefined) | undefined
+  readonly calls: { activeServerId: (() => string | undefined) | undefined }
 }
 
 export class SecretsModule {
@@ -199,8 +199,11 @@ export class SecretsModule {
   join(cluster: OtherServers): void {
     this.#cluster = cluster
     const { ha } = this
-    if (ha) cluster.activeServerId = () => ha.activeServerId
-    this.core.onSeal(() => cluster.sealed())
+    if (ha) cluster.calls.activeServerId = () => ha.activeServerId
+    // Another server is active soon, and the tokens stay valid.
+    this.core.onSeal(async () => {
+      if (!ha?.isSteppingDown) await cluster.sealed()
+    })
   }
 
   #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, source: SnapshotSource): SnapshotSchedule {
