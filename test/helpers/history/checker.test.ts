@@ -16,6 +16,7 @@ const MANY = { clients: 20, operations: 3000, unknown: 0.05 }
 const FEW = { clients: 8, operations: 200, unknown: 0.1 }
 
 type RegisterOperation = Operation<RegisterInput, RegisterResult>
+type ListsOperation = Operation<ListsInput, ListsResult>
 
 class SimulatedRegister implements SimulatedObject<RegisterInput, RegisterResult> {
   readonly #known = new Map<string, number>()
@@ -195,9 +196,9 @@ test('a lost write is found: an acknowledged version has another value later', (
 
 test('two successful check-and-set operations on one version are found', () => {
   for (let seed = 1; seed <= 5; seed++) {
-    const twice = planted(registerHistory(seed), seed, ({ input, result, ...cas }) =>
-      input.kind === 'cas' && result?.kind === 'mismatch'
-        ? { ...cas, input, result: { kind: 'written', version: input.version + 1 } }
+    const twice = planted(registerHistory(seed), seed, (cas): RegisterOperation | undefined =>
+      cas.input.kind === 'cas' && cas.result?.kind === 'mismatch'
+        ? { ...cas, result: { kind: 'written', version: cas.input.version + 1 } }
         : undefined,
     )
     reportOf(register, twice, 3)
@@ -255,7 +256,7 @@ test('lists that lose an element, change their order, or have half of a transact
   for (let seed = 1; seed <= 5; seed++) {
     const history = listsHistory(seed, { ...FEW, operations: 150 })
     const changed = (edit: (list: string) => string) =>
-      planted(history, seed, (read) => {
+      planted(history, seed, (read): ListsOperation | undefined => {
         if (read.result?.kind !== 'lists') return undefined
         const edited = Object.entries(read.result.lists).map(([name, list]) => [name, edit(list)] as const)
         const isSame = edited.every(([name, list]) => read.result?.kind === 'lists' && read.result.lists[name] === list)
@@ -273,7 +274,7 @@ test('lists that lose an element, change their order, or have half of a transact
       3,
     )
   }
-  const read = (id: number, result: Lists): Operation<ListsInput, ListsResult> => ({
+  const read = (id: number, result: Lists): ListsOperation => ({
     id,
     client: 'c',
     server: 's1',
@@ -297,7 +298,7 @@ test('a counter that loses an addition or falls is found', () => {
   for (let seed = 1; seed <= 5; seed++) {
     const history = counterHistory(seed)
     const fallen = planted(history, seed, (operation) =>
-      operation.result && operation.invokedMs > 200
+      operation.result && operation.invokedMs > 50
         ? { ...operation, result: { value: Math.floor(operation.result.value / 2) } }
         : undefined,
     )
@@ -314,7 +315,7 @@ test('a use beyond the limit and a denial while uses are left are found', () => 
     const uses = twice.filter(({ result }) => result === 'used').length
     if (uses > 1) assert.match(reportOf(limitedUses, twice, 2), /use \(limit 1\) → used/)
     const early = planted(tokenHistory(seed, 60, { ...FEW, operations: 100 }), seed, (use) =>
-      use.result === 'used' && use.invokedMs < 40 ? { ...use, result: 'denied' } : undefined,
+      use.result === 'used' && use.invokedMs < 15 ? { ...use, result: 'denied' } : undefined,
     )
     assert.match(violationsOf(limitedUses, early)[0]?.report ?? '', /→ denied/)
   }
