@@ -308,14 +308,17 @@ test('a counter that loses an addition or falls is found', () => {
 
 test('a use beyond the limit and a denial while uses are left are found', () => {
   for (let seed = 1; seed <= 5; seed++) {
-    const twice = planted(tokenHistory(seed, 1), seed, (use) =>
+    const twice = planted(tokenHistory(seed, 1), seed, (use): Operation<UseInput, UseResult> | undefined =>
       use.result === 'denied' ? { ...use, result: 'used' } : undefined,
     )
     // The first use may have an unknown outcome.
     const uses = twice.filter(({ result }) => result === 'used').length
     if (uses > 1) assert.match(reportOf(limitedUses, twice, 2), /use \(limit 1\) → used/)
-    const early = planted(tokenHistory(seed, 60, { ...FEW, operations: 100 }), seed, (use) =>
-      use.result === 'used' && use.invokedMs < 15 ? { ...use, result: 'denied' } : undefined,
+    const early = planted(
+      tokenHistory(seed, 60, { ...FEW, operations: 100 }),
+      seed,
+      (use): Operation<UseInput, UseResult> | undefined =>
+        use.result === 'used' && use.invokedMs < 15 ? { ...use, result: 'denied' } : undefined,
     )
     assert.match(violationsOf(limitedUses, early)[0]?.report ?? '', /→ denied/)
   }
