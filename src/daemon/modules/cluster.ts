@@ -175,6 +175,7 @@ export class Cluster {
           CoreState: this.#own?.coreState() ?? '',
           ClusterID: this.#own?.clusterId() ?? '',
         }),
+        coreMembers: () => this.#own?.coreMembers?.(),
       }),
       collect: (nodeId, { identity, requestId, hops }) =>
         this.#forwarder.value({
