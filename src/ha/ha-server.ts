@@ -23,7 +23,7 @@ import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
-import type { LoggedGroup } from '../storage/store/commit-log.ts'
+import type { CommitLog, LoggedGroup } from '../storage/store/commit-log.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
 import { copyFromMember, pickSource, serveCopies } from './copy/member-copy.ts'
 import { HaBucket, Lease, type MemberState } from './lease/lease.ts'
@@ -103,18 +103,12 @@ export class HaServer {
   #changing: Promise<unknown> = Promise.resolve()
   #received = 0
   #wake: (() => void) | undefined
+  #isStepDownRequested = false
   /** Why this server cannot become active, or does not follow; undefined while it does. */
   trouble: string | undefined
   takeovers = 0
 
-  /** The store appends to the stream from now on. */
-  static async join(options: HaServerOptions): Promise<HaServer> {
-    const server = new HaServer(options)
-    await options.store.joinCommitLog(server.#log)
-    return server
-  }
-
-  private constructor(options: HaServerOptions) {
+  constructor(options: HaServerOptions) {
     this.#options = options
     this.#logger = options.logger
     this.#nowMs = options.nowMs ?? (() => performance.now())
@@ -126,6 +120,11 @@ export class HaServer {
 
   start(): void {
     void this.#run()
+  }
+
+  /** For the store. */
+  get commitLog(): CommitLog {
+    return this.#log
   }
 
   get phase(): HaPhase {
@@ -188,9 +187,16 @@ export class HaServer {
     })
   }
 
-  /** Steps down; the core is closed, and the lease is released. Throws a Refusal unless active. */
-  async stepDown(): Promise<void> {
+  /** The next `stepDownIfRequested` steps down. Throws a Refusal unless active. */
+  requestStepDown(): void {
     if (this.#phase !== 'active') throw new Refusal('unavailable', 'this server is not active')
+    this.#isStepDownRequested = true
+  }
+
+  /** Steps down if that was requested: the core is closed, and the lease is released. Called after the request was answered. */
+  async stepDownIfRequested(): Promise<void> {
+    if (!this.#isStepDownRequested) return
+    this.#isStepDownRequested = false
     this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
     await this.#leaveTerm('step-down requested', true)
   }
@@ -200,8 +206,14 @@ export class HaServer {
     await this.#leaveTerm(reason, true)
   }
 
+  /** Steps down for good, and goes on following. Never rejects. */
+  async leave(): Promise<void> {
+    this.#pausedUntilMs = Number.POSITIVE_INFINITY
+    await this.#leaveTerm('the server stops', true).catch(() => undefined)
+  }
+
   async stop(): Promise<void> {
-    await this.#leaveTerm('the server stops', true)
+    await this.leave()
     this.#stopping.abort()
     this.#log.end()
     this.wake()

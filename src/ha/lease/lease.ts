@@ -75,7 +75,10 @@ export class HaBucket {
 
   /** Resolves to the new revision. Rejects when the entry has another revision than `revision`. */
   writeHolder(holder: LeaseHolder, revision: number): Promise<number> {
-    return this.#kv.update(ACTIVE_KEY, JSON.stringify(holder), revision, TIMINGS.haRequestMs)
+    const text = JSON.stringify(holder)
+    return revision === 0
+      ? this.#kv.create(ACTIVE_KEY, text)
+      : this.#kv.update(ACTIVE_KEY, text, revision, TIMINGS.haRequestMs)
   }
 
   async writeMember(member: MemberState): Promise<void> {
