@@ -306,7 +306,9 @@ export class LocalHaCluster {
     try {
       const { status, body } = await request(`${url}/v1/sys/health`, { timeoutMs: HEALTH_MS })
       // Without a secrets core yet.
-      return HEALTH[status] === 'sealed' && !body.includes('"sealed"') ? 'unavailable' : (HEALTH[status] ?? 'unavailable')
+      return HEALTH[status] === 'sealed' && !body.includes('"sealed"')
+        ? 'unavailable'
+        : (HEALTH[status] ?? 'unavailable')
     } catch {
       return 'unavailable'
     }
@@ -399,7 +401,11 @@ interface NamedPorts extends MemberPorts {
   readonly name: string
 }
 
-function natsConfiguration({ address, first, name, second, third }: NamedPorts, all: readonly NamedPorts[], store: string) {
+function natsConfiguration(
+  { address, first, name, second, third }: NamedPorts,
+  all: readonly NamedPorts[],
+  store: string,
+) {
   const routes = all.map((each) => `"nats://${each.address}:${each.second}"`)
   const status = '$SYS.REQ.SERVER.PING.STATSZ'
   return [
@@ -432,7 +438,10 @@ interface RequestOptions {
   readonly timeoutMs: number
 }
 
-async function request(url: string, { body, method = 'GET', timeoutMs, token }: RequestOptions): Promise<ClusterAnswer> {
+async function request(
+  url: string,
+  { body, method = 'GET', timeoutMs, token }: RequestOptions,
+): Promise<ClusterAnswer> {
   const headers = token === undefined || token === '' ? {} : { 'X-Vault-Token': token }
   const init = { method, headers, signal: AbortSignal.timeout(timeoutMs), ...(body && { body: JSON.stringify(body) }) }
   const response = await fetch(url, init)

@@ -76,7 +76,15 @@ async function developmentServer(t: TestContext): Promise<number> {
 async function ran(t: TestContext, port: number, prefix: string, lie: Lie): Promise<Workload> {
   const url = await lyingServer(t, port, lie)
   const servers = [{ name: 's1', url }] as const
-  const workload = new Workload({ servers, token: TOKEN, seed: 1, prefix, clients: 10, timeoutMs: 10_000, pauseMsMax: 5 })
+  const workload = new Workload({
+    servers,
+    token: TOKEN,
+    seed: 1,
+    prefix,
+    clients: 10,
+    timeoutMs: 10_000,
+    pauseMsMax: 5,
+  })
   await workload.prepare()
   workload.start()
   await eventually(() => workload.acknowledged > OPERATIONS)
