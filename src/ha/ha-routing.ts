@@ -8,7 +8,6 @@
  */
 import { Refusal } from '../platform/errors.ts'
 import { type AnyOperation, type Call, WholeAnswer } from '../platform/operation.ts'
-import type { RawInput } from '../platform/schema.ts'
 import type { HaServer } from './ha-server.ts'
 
 /** A request waits this long for an active server. */
@@ -21,6 +20,11 @@ const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
 /** Served by each server for itself. */
 const OWN_PATHS = /^sys\/(?:health|leader|seal-status|seal|unseal|init)$/
 
+export interface ForwardTarget {
+  readonly serverId: string
+  readonly signal: AbortSignal
+}
+
 export interface HaRoutingOptions {
   readonly server: Pick<
     HaServer,
@@ -29,8 +33,8 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
-  /** Sends a call to the server with this ID. Rejects with a Refusal. */
-  readonly forward: (operation: AnyOperation, raw: RawInput, call: Call, serverId: string) => Promise<WholeAnswer>
+  /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
+  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer>
 }
 
 export class HaRouting {
@@ -111,7 +115,7 @@ export class HaRouting {
     })
     const signal = AbortSignal.any([call.signal, moved.signal])
     try {
-      return { answer: await forward(operation, call.raw, { ...call, signal }, target) }
+      return { answer: await forward(operation, call, { serverId: target, signal }) }
     } catch (error) {
       if (!(error instanceof Refusal) || call.signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'

@@ -310,8 +310,12 @@ export class Cluster {
   }
 
   /** Sends a call to the secrets core of one server. Rejects with a Refusal. */
-  forwardTo(serverId: string, endpoint: AnyEndpoint, call: Call): Promise<WholeAnswer> {
-    const { draining, hops, raw: input, remote, requestId, signal, token } = call
+  forwardTo(
+    { serverId, signal }: { readonly serverId: string; readonly signal: AbortSignal },
+    endpoint: AnyEndpoint,
+    call: Call,
+  ): Promise<WholeAnswer> {
+    const { draining, hops, raw: input, remote, requestId, token } = call
     const common = { nodeId: undefined, group: 'core', serverId, operation: endpoint.name } as const
     return this.#forwarder.whole({ ...common, input, requestId, hops, signal, token, remote, draining })
   }

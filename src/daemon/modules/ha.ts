@@ -8,7 +8,7 @@ import { loginOf } from '../../cluster/nats/nats-login.ts'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
 import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
-import { HaRouting } from '../../ha/ha-routing.ts'
+import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import { type HaCore, HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, Refusal } from '../../platform/errors.ts'
@@ -39,7 +39,7 @@ export interface HaPartOptions {
 export interface HaPeers {
   readonly serverId: string
   /** Sends a call to one server. Rejects with a Refusal. */
-  forwardTo(serverId: string, operation: AnyOperation, call: Call): Promise<WholeAnswer>
+  forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<WholeAnswer>
 }
 
 export class HaPart implements HaSide {
@@ -73,7 +73,7 @@ export class HaPart implements HaSide {
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
-      forward: (operation, _raw, call, serverId) => peers().forwardTo(serverId, operation, call),
+      forward: (operation, call, to) => peers().forwardTo(to, operation, call),
     })
   }
 
@@ -164,6 +164,11 @@ export class HaPart implements HaSide {
       )
     }
     await this.#server.removeMember(name)
+  }
+
+  /** The disk of the database has become full, or has space again. */
+  diskChanged(isFull: boolean): void {
+    this.#server.diskChanged(isFull)
   }
 
   /** Lets another server become active before this one stops. Never rejects. */

@@ -151,12 +151,12 @@ export class Lease {
     return this.#term > 0 && this.#options.nowMs() < this.#validUntilMs
   }
 
-  /** Whether this server may acquire the lease now. */
-  get mayAcquire(): boolean {
+  /** Whether this server may acquire the lease, which must have been free for `waitMs`. */
+  mayAcquire(waitMs: number): boolean {
     if (this.#term > 0 || this.#revision < 0) return false
-    if (!this.#holder || this.#holder.isReleased) return true
-    const { leaseMs } = this.#holder
-    return this.#options.nowMs() - this.#seenAtMs > leaseMs + TIMINGS.haLeaseMarginMs
+    const seenForMs = this.#options.nowMs() - this.#seenAtMs
+    const isFree = !this.#holder || this.#holder.isReleased
+    return seenForMs >= waitMs + (isFree ? 0 : (this.#holder?.leaseMs ?? 0) + TIMINGS.haLeaseMarginMs)
   }
 
   /** Reads the entry. True if it has changed. Rejects with errors of NATS. */
