@@ -145,6 +145,9 @@ export interface NatsProcess {
 
 export type ServerHealth = 'active' | 'standby' | 'sealed' | 'uninitialized' | 'unavailable'
 
+/** What `-dev` mounts at `secret/`. */
+const KEY_VALUE = { type: 'kv', options: { version: '2' } }
+
 const HEALTH: Readonly<Record<number, ServerHealth>> = {
   200: 'active',
   429: 'standby',
@@ -173,7 +176,7 @@ export class LocalHaCluster {
   }
 
   /**
-   * Starts all members, initializes the core at the first server and unseals all. Rejects with an error for the operator,
+   * Starts all members, initializes the core at the first server, unseals all and mounts `secret/`. Rejects with an error for the operator,
    * and leaves no process running.
    */
   static async start(options: HaClusterOptions): Promise<LocalHaCluster> {
@@ -182,6 +185,7 @@ export class LocalHaCluster {
       await cluster.initialize()
       await Promise.all(cluster.servers.map((server) => cluster.unseal(server)))
       await cluster.settled()
+      await cluster.#mountSecrets()
       return cluster
     } catch (error) {
       await cluster.stop()
@@ -283,6 +287,11 @@ export class LocalHaCluster {
     const made: { keys_base64: string[]; root_token: string } = JSON.parse(text)
     this.unsealKey = made.keys_base64[0] ?? ''
     this.token = made.root_token
+  }
+
+  async #mountSecrets(): Promise<void> {
+    const { body, status } = await this.ask(await this.activeServer(), 'POST', '/v1/sys/mounts/secret', KEY_VALUE)
+    if (status >= 300) throw new Error(`sys/mounts/secret: ${status} ${body}`)
   }
 
   /** Retries while the server does not know that the core is initialized. */
