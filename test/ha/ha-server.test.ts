@@ -3,7 +3,7 @@ import '../helpers/short-ha-timings.ts'
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { MessageAssembler } from '../../src/ha/stream/commit-message.ts'
+import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -28,7 +28,7 @@ test('one member is active, the other applies its commits, and takes over after 
   assert.equal(b.store.clusterId, a.store.clusterId)
   await Promise.all([a.put('x', '1'), a.put('y', '2')])
   await b.has('y', '2')
-  assert.deepEqual(b.store.position(), a.store.position())
+  assert.ok(samePosition(b.store.position(), a.store.position()))
   await assert.rejects(async () => b.put('z', '1'), (error) => error instanceof StoreError && error.kind === 'standby')
   assert.equal(b.server.isServing, false)
 
@@ -38,7 +38,7 @@ test('one member is active, the other applies its commits, and takes over after 
   await b.active()
   await b.put('x', '3')
   await a.has('x', '3')
-  assert.deepEqual(a.store.position(), b.store.position())
+  assert.ok(samePosition(a.store.position(), b.store.position()))
 })
 
 test('a member without NATS stops serving before another one is active, and its commit has an unknown outcome', async (t) => {
@@ -95,7 +95,7 @@ test('a server with entries enables high availability: they are the begin of the
   await b.has('entry/19', 'value 19')
   await a.put('entry/0', 'changed')
   await b.has('entry/0', 'changed')
-  assert.deepEqual(b.store.position(), a.store.position())
+  assert.ok(samePosition(b.store.position(), a.store.position()))
   assert.equal(b.store.isWhole, true)
 })
 
@@ -129,7 +129,7 @@ test('a member whose entries differ copies them from another one', async (t) => 
   const again = await HaTestMember.start(t, nats, 'b', path)
   await again.has('x', '1')
   await eventually(() => again.store.isWhole && again.store.get('only/here') === undefined)
-  assert.deepEqual(again.store.position(), a.store.position())
+  assert.ok(samePosition(again.store.position(), a.store.position()))
 })
 
 test('an unfinished message of several parts is dropped', () => {

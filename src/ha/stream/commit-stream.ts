@@ -164,14 +164,15 @@ export class CommitStream {
       inactive_threshold: 10_000,
     })
     const messages = await consumer.consume({ max_messages: FOLLOWED_MESSAGES, idle_heartbeat: HEARTBEAT_MS })
-    const stop = () => void messages.close()
+    const stop = () => messages.stop()
     signal.addEventListener('abort', stop, { once: true })
     try {
       if (signal.aborted) return
       for await (const { data, info, seq } of messages) yield { sequence: seq, payload: data, pending: info.pending }
     } finally {
       signal.removeEventListener('abort', stop)
-      await messages.close()
+      // Not awaited: without a connection it does not end.
+      stop()
     }
   }
 
