@@ -3,6 +3,7 @@ import '../helpers/short-ha-timings.ts'
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { jetstreamManager } from '@nats-io/jetstream'
 import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
@@ -29,7 +30,10 @@ test('one member is active, the other applies its commits, and takes over after 
   await Promise.all([a.put('x', '1'), a.put('y', '2')])
   await b.has('y', '2')
   assert.ok(samePosition(b.store.position(), a.store.position()))
-  await assert.rejects(async () => b.put('z', '1'), (error) => error instanceof StoreError && error.kind === 'standby')
+  await assert.rejects(
+    async () => b.put('z', '1'),
+    (error) => error instanceof StoreError && error.kind === 'standby',
+  )
   assert.equal(b.server.isServing, false)
 
   a.server.requestStepDown()
@@ -111,7 +115,30 @@ test('a batch that is larger than a message of NATS is stored in parts', async (
   assert.equal(b.store.streamMark?.position, a.store.streamMark?.position)
 })
 
-test('a member whose entries differ copies them from another one', async (t) => {
+test('a member that was away too long copies the entries that differ, and deletions with them', async (t) => {
+  const nats = await startJetStream(t)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b', path)
+  await a.put('gone', '1')
+  await b.has('gone', '1')
+  await b.end()
+  await a.store.commit({ puts: [], deletes: ['gone'] })
+  for (let at = 0; at < 30; at++) await a.put('x', String(at))
+  // As a trim does, without the messages that it retains.
+  const manager = await jetstreamManager(required(a.connection))
+  await manager.streams.update('OUTPOST_global_COMMITS', { max_msgs: 5 })
+  const again = await HaTestMember.start(t, nats, 'b', path)
+  await again.has('x', '29')
+  await eventually(() => again.store.isWhole && again.store.get('gone') === undefined)
+  assert.ok(samePosition(again.store.position(), a.store.position()))
+  await a.put('x', 'later')
+  await again.has('x', 'later')
+})
+
+test('a server with commits that are not in the stream does not join, and keeps them', async (t) => {
   const nats = await startJetStream(t)
   const path = join(temporaryDirectory(t), 'secrets.db')
   const a = await HaTestMember.start(t, nats, 'a')
@@ -119,19 +146,22 @@ test('a member whose entries differ copies them from another one', async (t) => 
   await a.active()
   const b = await HaTestMember.start(t, nats, 'b', path)
   await b.has('core/keyring', 'ring')
-  await b.server.stop()
-  await b.store.close()
-  // Commits that no other member has, as after it ran without high availability.
+  await b.end()
   const alone = await SqliteStore.open(path)
   await alone.commit(putOf('only/here', '1'))
   await alone.close()
-  await a.put('x', '1')
   const again = await HaTestMember.start(t, nats, 'b', path)
-  await again.has('x', '1')
-  await eventually(() => again.store.isWhole && again.store.get('only/here') === undefined)
-  assert.ok(samePosition(again.store.position(), a.store.position()))
+  await eventually(() => again.server.trouble?.includes('1 commits that are not in the commit stream'))
+  assert.equal(again.read('only/here'), '1')
+  await a.put('x', '1')
+  assert.equal(again.read('x'), undefined)
 })
 
 test('an unfinished message of several parts is dropped', () => {
   assert.throws(() => new MessageAssembler().add(new Uint8Array([1])), /another version/)
 })
+
+function required<T>(value: T | undefined): T {
+  assert.ok(value)
+  return value
+}
