@@ -16,6 +16,8 @@ import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream 
 const HELD_MS = 30_000
 /** Time for the next attempt when nothing is reported meanwhile. */
 const RETRY_MS = 100
+/** Time for the answer of a server that is not active any more to a write. */
+const LAST_ANSWER_MS = 1000
 /** A request that was forwarded so often is not forwarded again. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
@@ -178,7 +180,11 @@ export class HaRouting {
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
     if (call.hops >= FORWARDED_MAX) throw notActive()
-    const moved = this.#watch(signal, () => server.lease?.holder?.serverId !== target)
+    const holder = () => server.lease?.holder?.serverId
+    // A server that steps down still answers what it has begun.
+    const moved = isRead
+      ? this.#watch(signal, () => holder() !== target)
+      : this.#watch(signal, () => holder() !== undefined && holder() !== target, LAST_ANSWER_MS)
     let isStream = false
     try {
       const to = { serverId: target, signal: AbortSignal.any([signal, moved.signal]) }
@@ -219,15 +225,20 @@ export class HaRouting {
     return resumedStream(first, { signal, requests: lasting, repeat })
   }
 
-  /** Aborts once `hasMoved`, until the caller has gone. */
-  #watch(signal: AbortSignal, hasMoved: () => boolean): MoveWatch {
+  /** Aborts once `hasMoved`, and `delayMs` later, unless the caller has gone. */
+  #watch(signal: AbortSignal, hasMoved: () => boolean, delayMs = 0): MoveWatch {
     const moved = new AbortController()
+    let timer: NodeJS.Timeout | undefined
+    const abort = () => moved.abort(MOVED)
     const stop = () => {
+      clearTimeout(timer)
       stopListening()
       signal.removeEventListener('abort', stop)
     }
     const stopListening = this.#options.server.onChange(() => {
-      if (hasMoved()) moved.abort(MOVED)
+      if (!hasMoved()) return
+      if (delayMs === 0) abort()
+      else timer ??= setTimeout(abort, delayMs)
     })
     signal.addEventListener('abort', stop, { once: true })
     return { signal: moved.signal, stop }
