@@ -7,7 +7,7 @@
  * if it certainly was not executed; otherwise its caller is told that the outcome is unknown. A watch continues from its cursor.
  */
 import { Fault, notActive, Refusal } from '../platform/errors.ts'
-import { type AnyOperation, type Call, StreamedAnswer, WholeAnswer } from '../platform/operation.ts'
+import { type AnyOperation, type Call, type Chunk, StreamedAnswer, WholeAnswer } from '../platform/operation.ts'
 import type { HaServer } from './ha-server.ts'
 import type { ActiveLease } from './lease/lease.ts'
 import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream } from './resumed-stream.ts'
@@ -41,7 +41,7 @@ export interface HaRoutingOptions {
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
-  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer | StreamedAnswer>
+  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<unknown>
   readonly lasting: LastingRequests
 }
 
@@ -77,16 +77,17 @@ export class HaRouting {
     // A standby knows no token, and forwards the body.
     const takes = (token: string | undefined, remote: string | undefined) =>
       !this.#options.server.isServing || (operation.takesLongBody?.(token, remote) ?? true)
-    return { ...operation, takesLongBody: takes, run }
+    if (operation.output !== 'stream') return { ...operation, takesLongBody: takes, run }
+    return { ...operation, run: (input, call, about) => streamOf(run(input, call, about)) }
   }
 
   async #serve(operation: AnyOperation, input: unknown, call: Call, about: unknown): Promise<unknown> {
     const { coreState, lasting } = this.#options
     const { raw } = call
     const path = (raw.params['path'] ?? '').replace(/\/+$/, '')
-    const isRead = READS.has(operation.name)
+    const isRead = READS.has(operation.name) || operation.output === 'stream'
     const run = async (now: Call) =>
-      await operation.run(now.raw === raw ? input : operation.input.parse(now.raw), now, about)
+      begun(await operation.run(now.raw === raw ? input : operation.input.parse(now.raw), now, about))
     const request = { operation, call, run, path, isRead, isLasting: isRead && lasting.isLasting(raw) }
     if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(() => run(call))
     const first = await this.#held(request)
@@ -165,6 +166,7 @@ export class HaRouting {
       isStream = isConfirmed && answer instanceof StreamedAnswer
       if (isStream && moved) return { answer, confirm, moved }
       if (isConfirmed) return { answer }
+      if (answer instanceof BegunStream) await answer.close()
       if (isRead) return undefined
       // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
       const isRefused = answer instanceof WholeAnswer && answer.status >= 500
@@ -188,7 +190,7 @@ export class HaRouting {
     let isStream = false
     try {
       const to = { serverId: target, signal: AbortSignal.any([signal, moved.signal]) }
-      const answer = await forward(operation, call, to)
+      const answer = await begun(await forward(operation, call, to))
       isStream = answer instanceof StreamedAnswer
       return { answer, moved }
     } catch (error) {
@@ -265,6 +267,45 @@ export class HaRouting {
       signal?.addEventListener('abort', done, { once: true })
     })
   }
+}
+
+/** A stream of an operation whose first chunk has arrived: until then it can be repeated. */
+class BegunStream {
+  readonly #first: IteratorResult<Chunk>
+  readonly #rest: AsyncIterator<Chunk>
+
+  constructor(first: IteratorResult<Chunk>, rest: AsyncIterator<Chunk>) {
+    this.#first = first
+    this.#rest = rest
+  }
+
+  async *chunks(): AsyncGenerator<Chunk> {
+    try {
+      for (let next = this.#first; !next.done; next = await this.#rest.next()) yield next.value
+    } finally {
+      await this.close()
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#rest.return?.()
+  }
+}
+
+async function begun(answer: unknown): Promise<unknown> {
+  if (!isStream(answer)) return answer
+  const rest = answer[Symbol.asyncIterator]()
+  return new BegunStream(await rest.next(), rest)
+}
+
+function isStream(answer: unknown): answer is AsyncIterable<Chunk> {
+  return typeof answer === 'object' && answer !== null && Symbol.asyncIterator in answer
+}
+
+async function* streamOf(answer: Promise<unknown>): AsyncGenerator<Chunk> {
+  const stream = await answer
+  if (!(stream instanceof BegunStream)) throw new Fault('a request for a stream has another answer')
+  yield* stream.chunks()
 }
 
 /** The call with another input or signal. */

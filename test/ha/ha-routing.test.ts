@@ -163,3 +163,28 @@ test('a stream whose reader has gone leaves nothing behind', async () => {
   }
   assert.deepEqual([cluster.member('a').listeners.size, cluster.member('b').listeners.size], [0, 0])
 })
+
+test('a snapshot through a standby is streamed from the active server, and is repeated until its first byte', async () => {
+  const cluster = new ScriptedCluster(['a', 'b', 'c'])
+  cluster.activate('a')
+  assert.equal(await cluster.save('c'), 'snapshot of a')
+  cluster.end('a', 'steps down')
+  const saved = cluster.save('c')
+  await sleep(50)
+  cluster.activate('b')
+  assert.equal(await saved, 'snapshot of b')
+  assert.equal(await cluster.save('b'), 'snapshot of b')
+})
+
+test('the body of a restore through a standby is read once, by the active server', async () => {
+  const cluster = new ScriptedCluster(['a', 'b', 'c'])
+  // The standby does not know yet that the other server is not active any more.
+  cluster.activate('a')
+  cluster.member('a').isServing = false
+  cluster.member('a').phase = 'standby'
+  cluster.member('a').lease = { holder: undefined, term: 0 }
+  const restored = cluster.restore('c', 'the entries')
+  await sleep(150)
+  cluster.activate('b')
+  assert.deepEqual([await restored, cluster.restored], [undefined, ['b: the entries']])
+})

@@ -3,11 +3,27 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { HaRouting, type RoleState } from '../../src/ha/ha-routing.ts'
 import type { LeaseHolder } from '../../src/ha/lease/lease.ts'
 import { Refusal, sealed } from '../../src/platform/errors.ts'
-import { type AnyOperation, type Call, StreamedAnswer, WholeAnswer } from '../../src/platform/operation.ts'
+import {
+  type AnyOperation,
+  type Call,
+  type Chunk,
+  isStreamHead,
+  StreamedAnswer,
+  WholeAnswer,
+} from '../../src/platform/operation.ts'
 import type { RawInput } from '../../src/platform/schema.ts'
 import { Rejection, type StreamEvent } from '../../src/engines/framework/engine.ts'
 import { streamedAnswer, watchRequests } from '../../src/secrets/request/event-stream.ts'
 import { callOf } from '../host/allocations/host-fixture.ts'
+
+const ENDPOINT = {
+  summary: '',
+  http: ['GET /v1/:path'],
+  target: 'server',
+  input: { fields: {}, parse: (raw: RawInput) => raw },
+  errorFormat: 'errors',
+  authorize: () => undefined,
+} as const
 
 type Query = readonly (readonly [string, string])[]
 
@@ -20,6 +36,8 @@ class ScriptedMember implements RoleState {
   readonly name: string
   readonly listeners = new Set<() => void>()
   readonly operation: AnyOperation
+  readonly save: AnyOperation
+  readonly restore: AnyOperation
   phase: RoleState['phase'] = 'standby'
   isServing = false
   isOpen = true
@@ -35,10 +53,12 @@ class ScriptedMember implements RoleState {
       server: this,
       serverId: () => name,
       coreState: () => (this.isOpen ? 'unsealed' : 'sealed'),
-      forward: (_operation, call, to) => cluster.forward(call, to),
+      forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,
     })
     this.operation = routing.routed(cluster.operationOf(this))
+    this.save = routing.routed(cluster.saveOf(this))
+    this.restore = routing.routed(cluster.restoreOf(this))
   }
 
   onChange(listener: () => void): () => void {
@@ -65,6 +85,8 @@ export class ScriptedCluster {
   readonly servedBy: string[] = []
   readonly cursors: string[] = []
   readonly waits: string[] = []
+  /** Bodies of restores, with the member that has read them. */
+  readonly restored: string[] = []
 
   constructor(names: readonly string[]) {
     this.#members = names.map((name) => new ScriptedMember(name, this))
@@ -133,7 +155,11 @@ export class ScriptedCluster {
     for (const wake of this.#waiters) wake()
   }
 
-  async forward(call: Call, { serverId, signal }: { readonly serverId: string; readonly signal: AbortSignal }) {
+  async forward(
+    operation: AnyOperation,
+    call: Call,
+    { serverId, signal }: { readonly serverId: string; readonly signal: AbortSignal },
+  ) {
     const to = this.member(serverId)
     if (to.isKilled) throw new Refusal('no_answer', 'the server does not respond')
     const gone = Promise.withResolvers<never>()
@@ -142,12 +168,11 @@ export class ScriptedCluster {
     signal.addEventListener('abort', onAbort)
     const link = new AbortController()
     to.killed.promise.catch(() => link.abort())
-    const served = to.operation.run(
-      call.raw,
-      { ...call, hops: call.hops + 1, signal: AbortSignal.any([signal, link.signal]) },
-      undefined,
-    )
-    const answer = await Promise.race([served as Promise<unknown>, to.killed.promise, gone.promise])
+    const found = [to.operation, to.save, to.restore].find(({ name }) => name === operation.name) ?? to.operation
+    const forwarded = { ...call, hops: call.hops + 1, signal: AbortSignal.any([signal, link.signal]) }
+    const served = found.run(call.raw, forwarded, undefined)
+    if (Symbol.asyncIterator in served || operation.takesStream) return served
+    const answer = await Promise.race([served, to.killed.promise, gone.promise])
     if (answer instanceof StreamedAnswer) {
       const linked = through(answer.chunks, [to.killed.promise, gone.promise])
       return new StreamedAnswer(answer.headers, linked, answer.accessor)
@@ -157,17 +182,40 @@ export class ScriptedCluster {
   }
 
   operationOf(member: ScriptedMember): AnyOperation {
-    return {
-      name: 'secrets.read',
-      summary: '',
-      http: ['GET /v1/:path'],
-      target: 'server',
-      input: { fields: {}, parse: (raw) => raw },
-      output: 'answer',
-      errorFormat: 'errors',
-      authorize: () => undefined,
-      run: async (_raw, call) => this.#serve(member, call),
+    return { ...ENDPOINT, name: 'secrets.read', output: 'answer', run: async (_raw, call) => this.#serve(member, call) }
+  }
+
+  saveOf({ name }: ScriptedMember): AnyOperation {
+    async function* run(): AsyncGenerator<Chunk> {
+      yield { status: 200 }
+      yield Buffer.from('snapshot ')
+      yield Buffer.from(`of ${name}`)
     }
+    return { ...ENDPOINT, name: 'secrets.snapshot_save', output: 'stream', run }
+  }
+
+  restoreOf({ name }: ScriptedMember): AnyOperation {
+    const run = async (_raw: unknown, { body }: Call) => {
+      let text = ''
+      for await (const chunk of body ?? []) text += Buffer.from(chunk).toString()
+      this.restored.push(`${name}: ${text}`)
+    }
+    return { ...ENDPOINT, name: 'secrets.snapshot_restore', output: 'empty', takesStream: true, run }
+  }
+
+  async save(name: string): Promise<string> {
+    const chunks = this.member(name).save.run(callOf().raw, callOf(), undefined)
+    if (!(Symbol.asyncIterator in chunks)) throw new Error('no stream')
+    let text = ''
+    for await (const chunk of chunks) if (!isStreamHead(chunk)) text += Buffer.from(chunk).toString()
+    return text
+  }
+
+  async restore(name: string, text: string): Promise<unknown> {
+    async function* body(): AsyncGenerator<Uint8Array> {
+      yield Buffer.from(text)
+    }
+    return this.member(name).restore.run(callOf().raw, { ...callOf(), body: body() }, undefined)
   }
 
   async #serve(member: ScriptedMember, { raw, signal }: Call): Promise<WholeAnswer | StreamedAnswer> {

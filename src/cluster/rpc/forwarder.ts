@@ -13,6 +13,7 @@ import { ANY, type ClusterMember, lastParts, memberId, type ServerGroup, type Su
 import { TIMINGS } from '../nats/timings.ts'
 import { ENVELOPE_BYTES } from '../trust/envelope.ts'
 import { AssertionIssuer, type NodeRecipient } from './assertion-issuer.ts'
+import { BodySender } from './call-body.ts'
 import type { CallMessage } from './call-message.ts'
 import { CreditPool, FIRST_BYTES } from './credit-window.ts'
 import { MinimumRate, UnfinishedChunks } from './node-limits.ts'
@@ -44,6 +45,8 @@ export interface ServerRecipient {
   readonly remote?: string | undefined
   /** Aborts when this process stops: the server is notified, and answers a blocking query at once. */
   readonly draining?: AbortSignal | undefined
+  /** Sent while it is read, when the server takes it. */
+  readonly body?: AsyncIterable<Uint8Array> | undefined
 }
 
 /** A node receives no token, but the caller's identity as this server asserts it. */
@@ -198,12 +201,21 @@ export class Forwarder {
     const reply = subjects.reply(self, nodeId ?? ANY, name)
     const serverCall = this.#serverCall(self, request, { name, reply })
     const sendToNode = nodeId === undefined ? undefined : () => this.#sendToNode(request, { name, reply })
+    const body = nodeId === undefined ? request.body : undefined
+    const sender =
+      body &&
+      new BodySender({
+        body,
+        send: (message) => serverCall?.control(encode(message)),
+        fail: (error) => call.fail(error),
+      })
     const call = new PendingCall({
       send(message) {
         if (nodeId !== undefined) bus.publish(subjects.flow(nodeId, name), encode(message))
         else serverCall?.control(encode(message))
       },
       onSilent: () => serverCall?.removeServer(),
+      ...(sender && { onBodyCredit: (allowed: number) => sender.allow(allowed) }),
       ...(serverCall && { peer: () => serverCall.serverName }),
       onStaleRun: (run) => {
         if (nodeId !== undefined) this.#issuer.setRun(nodeId, run)
@@ -225,6 +237,7 @@ export class Forwarder {
       signal.removeEventListener('abort', onAbort)
       draining?.removeEventListener('abort', onDrain)
       this.#calls.delete(key)
+      sender?.close()
       call.close()
       serverCall?.close()
     }

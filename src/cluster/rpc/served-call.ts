@@ -17,6 +17,7 @@ import {
 import type { RawInput } from '../../platform/schema.ts'
 import type { MessageBus } from '../nats/message-bus.ts'
 import { TIMINGS } from '../nats/timings.ts'
+import { type BodyMessage, ReceivedBody } from './call-body.ts'
 import type { CallMessage } from './call-message.ts'
 import { ALLOWED_MAX } from './credit-window.ts'
 import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
@@ -96,6 +97,7 @@ export class ServedCall implements CallResponder {
   #hasHead = false
   #bytesExpected: number | undefined
   #isEndSent = false
+  #body: ReceivedBody | undefined
 
   constructor(message: CallMessage, { channel, remote }: ServedCallOptions) {
     this.message = message
@@ -133,6 +135,17 @@ export class ServedCall implements CallResponder {
     this.#drain ??= new AbortController()
     if (this.#isDraining) this.#drain.abort(DRAINING)
     return this.#drain.signal
+  }
+
+  /** The body, which the caller sends once it is read. Created only for operations that read it. */
+  get body(): ReceivedBody {
+    if (!this.#body) {
+      // A caller that disappears is noticed by its silence.
+      this.#isStream = true
+      this.#body = new ReceivedBody((allowed) => this.send({ kind: 'body_credit', allowed }))
+      if (this.#hasEnded) this.#body.fail(CALL_ENDED)
+    }
+    return this.#body
   }
 
   drain(): void {
@@ -236,7 +249,13 @@ export class ServedCall implements CallResponder {
     if (!message) return
     if (message.kind === 'cancel') this.cancel()
     else if (message.kind === 'drain') this.drain()
+    else if (message.kind === 'body') this.#receiveBody(message)
     else this.credit(message.allowed)
+  }
+
+  #receiveBody(message: BodyMessage): void {
+    this.#receivedAtMs = performance.now()
+    this.#body?.receive(message)
   }
 
   /** Sets the total allowance, which may be less than before. */
@@ -249,6 +268,7 @@ export class ServedCall implements CallResponder {
   cancel(): void {
     this.#hasEnded = true
     this.#abort?.abort(CALL_ENDED)
+    this.#body?.fail(CALL_ENDED)
     this.#wakeUp()
   }
 
@@ -314,6 +334,10 @@ class OperationCall implements IncomingCall {
 
   get draining(): AbortSignal {
     return this.#served.draining
+  }
+
+  get body(): AsyncIterable<Uint8Array> {
+    return this.#served.body
   }
 }
 

@@ -4,7 +4,7 @@ import type { Forwarder } from '../../cluster/rpc/forwarder.ts'
 import { FINAL_HOPS, parseGrants, RESOLVE_TOKEN } from '../../cluster/trust/token-operations.ts'
 import type { LoginRequest } from '../../login/session.ts'
 import { Refusal } from '../../platform/errors.ts'
-import type { AnyEndpoint, Call, Grants, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyEndpoint, Call, Grants, WholeAnswer } from '../../platform/operation.ts'
 import { AGENT_LOGIN, CORE_READ } from '../../secrets/request/core-endpoints.ts'
 
 /** Timeout for resolving a token by a server. */
@@ -85,16 +85,26 @@ export class CoreCalls {
     }
   }
 
-  /** Sends a call to the secrets core of one server. Rejects with a Refusal. */
-  forwardTo(
-    { serverId, signal }: CoreTarget,
-    endpoint: AnyEndpoint,
-    call: Call,
-  ): Promise<WholeAnswer | StreamedAnswer> {
+  /** Sends a call to the secrets core of one server: its answer, or its stream. Rejects with a Refusal. */
+  async forwardTo({ serverId, signal }: CoreTarget, endpoint: AnyEndpoint, call: Call): Promise<unknown> {
     const { draining, hops, raw: input, remote, requestId, token } = call
-    const common = { nodeId: undefined, group: 'core', serverId, operation: endpoint.name } as const
     const { forwarder } = this.#options
-    return forwarder.wholeOrStreamed({ ...common, input, requestId, hops, signal, token, remote, draining })
+    const to = { nodeId: undefined, group: 'core', serverId } as const
+    const body = endpoint.takesStream ? { body: bodyOf(call) } : {}
+    const request = {
+      ...to,
+      operation: endpoint.name,
+      input,
+      requestId,
+      hops,
+      signal,
+      token,
+      remote,
+      draining,
+      ...body,
+    }
+    if (endpoint.output === 'stream') return forwarder.stream(request)
+    return endpoint.output === 'answer' ? forwarder.wholeOrStreamed(request) : forwarder.answer(request)
   }
 
   /** The health of the secrets core of another server. Rejects with a Refusal if none answers. */
@@ -103,6 +113,11 @@ export class CoreCalls {
     const common = { nodeId: undefined, group: 'core', operation: CORE_READ, requestId: 'health', hops: 0 } as const
     return this.#options.forwarder.whole({ ...common, input, token: undefined, signal })
   }
+}
+
+/** The body is requested from the client only once the server takes it. */
+async function* bodyOf(call: Call): AsyncGenerator<Uint8Array> {
+  if (call.body) yield* call.body
 }
 
 function noActive(): Refusal {

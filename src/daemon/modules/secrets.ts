@@ -200,12 +200,14 @@ export class SecretsModule {
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     const routed = (operation: AnyOperation) => this.ha?.routing.routed(operation) ?? operation
     this.operations = secretsOperations(this.core).map(routed)
-    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core))]
     this.snapshots = snapshotOperations(this.core, {
       save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.metrics.snapshotSaved(),
-    })
+    }).map(routed)
+    // A standby forwards them to the active server.
+    const forMembers = this.ha ? this.snapshots : []
+    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core)), ...forMembers]
   }
 
   join(cluster: OtherServers): void {
