@@ -102,7 +102,6 @@ async function startAgentsAndServers(directory: string, signal: AbortSignal): Pr
 async function startHa(directory: string, signal: AbortSignal): Promise<RunningCluster> {
   const cluster = await LocalHaCluster.start({ directory, onEnd, signal })
   try {
-    await cluster.ask(await cluster.activeServer(), 'POST', '/v1/sys/mounts/secret', { type: 'kv-v2' })
     if (!values.walk) return { text: await haBanner(cluster), stop: () => cluster.stop() }
     await haWalk(cluster, print)
     asked.abort()

@@ -13,6 +13,7 @@ const OUTPOST = resolve(import.meta.dirname, '../bin/outpost')
 /** Writes before and after each step. */
 const WRITES = 50
 const WRITE_DEADLINE_MS = 30_000
+const WATCH_MS = 20_000
 
 interface Write {
   readonly number: number
@@ -85,6 +86,7 @@ class WriteLoop {
 /** `outpost kv watch` as an operator runs it. */
 class WatchCommand {
   readonly paths = new Set<string>()
+  errors = ''
   readonly #child: ReturnType<typeof spawn>
   readonly #ended: Promise<number | null>
 
@@ -92,11 +94,12 @@ class WatchCommand {
     const env = { ...process.env, OUTPOST_ADDR: server.url, OUTPOST_TOKEN: cluster.token }
     this.#child = spawn(OUTPOST, ['kv', 'watch', '-format=json', 'secret/walk'], {
       env,
-      stdio: ['ignore', 'pipe', 'ignore'],
+      stdio: ['ignore', 'pipe', 'pipe'],
     })
     this.#ended = new Promise((done) => this.#child.once('close', done))
-    const { stdout } = this.#child
-    if (!stdout) throw new Error('the watch has no output')
+    const { stderr, stdout } = this.#child
+    if (!stdout || !stderr) throw new Error('the watch has no output')
+    stderr.setEncoding('utf8').on('data', (text: string) => (this.errors += text))
     createInterface({ input: stdout }).on('line', (line) => {
       const path = /walk\/(\d+)/.exec(line)?.[1]
       if (path !== undefined) this.paths.add(path)
@@ -113,9 +116,6 @@ class WatchCommand {
 export async function haWalk(cluster: LocalHaCluster, print: (line: string) => void): Promise<void> {
   const startedMs = performance.now()
   const step = (what: string) => print(`${((performance.now() - startedMs) / 1000).toFixed(2).padStart(8)} s  ${what}`)
-  const mount = await cluster.ask(await cluster.activeServer(), 'POST', '/v1/sys/mounts/secret', { type: 'kv-v2' })
-  if (mount.status >= 300 && !mount.body.includes('already in use')) throw new Error(`mount: ${mount.body}`)
-
   const first = await cluster.activeServer()
   const standby = cluster.servers.find((server) => server !== first) ?? first
   const writes = new WriteLoop(cluster)
@@ -178,8 +178,12 @@ export async function haWalk(cluster: LocalHaCluster, print: (line: string) => v
       const { status } = await cluster.ask(active, 'GET', `/v1/secret/data/walk/${number}`)
       if (status !== 200) throw new Error(`the acknowledged write ${number} is lost: status ${status}`)
     }
-    const isWatched = () => writes.acknowledged.every(({ number }) => watch.paths.has(String(number)))
-    await cluster.until('the watch has received each acknowledged write', isWatched)
+    const missing = () => writes.acknowledged.filter(({ number }) => !watch.paths.has(String(number)))
+    const isWatched = () => missing().length === 0
+    await cluster.until('the watch has received each acknowledged write', isWatched, WATCH_MS).catch(() => {
+      const numbers = missing().map(({ number }) => number)
+      throw new Error(`the watch lacks ${numbers.length} writes, the first is ${numbers[0]}: ${watch.errors}`)
+    })
     const refused = [...writes.refused].map(([why, count]) => `${count} × ${why}`).join(', ')
     step(`all ${writes.acknowledged.length} acknowledged writes exist, and the watch has received each of them`)
     step(`attempts that a client repeated: ${refused || 'none'}`)

@@ -8,10 +8,10 @@ import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'nod
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { jetStreamConfiguration } from './jetstream-configuration.ts'
 import { natsServerProgram } from './nats-server-program.ts'
 
 const OUTPOST = resolve(import.meta.dirname, '../bin/outpost')
-const REGION = 'global'
 const START_MS = 60_000
 const POLL_MS = 25
 /** Requests in progress may take 10 s to finish; after that processes are killed. */
@@ -147,6 +147,9 @@ export interface NatsProcess {
 
 export type ServerHealth = 'active' | 'standby' | 'sealed' | 'uninitialized' | 'unavailable'
 
+/** What `-dev` mounts at `secret/`. */
+const KEY_VALUE = { type: 'kv', options: { version: '2' } }
+
 const HEALTH: Readonly<Record<number, ServerHealth>> = {
   200: 'active',
   429: 'standby',
@@ -175,7 +178,7 @@ export class LocalHaCluster {
   }
 
   /**
-   * Starts all members, initializes the core at the first server and unseals all. Rejects with an error for the operator,
+   * Starts all members, initializes the core at the first server, unseals all and mounts `secret/`. Rejects with an error for the operator,
    * and leaves no process running.
    */
   static async start(options: HaClusterOptions): Promise<LocalHaCluster> {
@@ -184,6 +187,7 @@ export class LocalHaCluster {
       await cluster.initialize()
       await Promise.all(cluster.servers.map((server) => cluster.unseal(server)))
       await cluster.settled()
+      await cluster.#mountSecrets()
       return cluster
     } catch (error) {
       await cluster.stop()
@@ -288,6 +292,11 @@ export class LocalHaCluster {
     this.token = made.root_token
   }
 
+  async #mountSecrets(): Promise<void> {
+    const { body, status } = await this.ask(await this.activeServer(), 'POST', '/v1/sys/mounts/secret', KEY_VALUE)
+    if (status >= 300) throw new Error(`sys/mounts/secret: ${status} ${body}`)
+  }
+
   /** Retries while the server does not know that the core is initialized. */
   async unseal(server: HaServerProcess): Promise<void> {
     await this.until(`${server.name} is unsealed`, async () => {
@@ -309,7 +318,9 @@ export class LocalHaCluster {
     try {
       const { status, body } = await request(`${url}/v1/sys/health`, { timeoutMs: HEALTH_MS })
       // Without a secrets core yet.
-      return HEALTH[status] === 'sealed' && !body.includes('"sealed"') ? 'unavailable' : (HEALTH[status] ?? 'unavailable')
+      return HEALTH[status] === 'sealed' && !body.includes('"sealed"')
+        ? 'unavailable'
+        : (HEALTH[status] ?? 'unavailable')
     } catch {
       return 'unavailable'
     }
@@ -402,28 +413,21 @@ interface NamedPorts extends MemberPorts {
   readonly name: string
 }
 
-function natsConfiguration({ address, first, name, second, third }: NamedPorts, all: readonly NamedPorts[], store: string) {
+function natsConfiguration(
+  { address, first, name, second, third }: NamedPorts,
+  all: readonly NamedPorts[],
+  store: string,
+) {
   const routes = all.map((each) => `"nats://${each.address}:${each.second}"`)
-  const status = '$SYS.REQ.SERVER.PING.STATSZ'
   return [
     `server_name: ${name}`,
     `listen: "${address}:${first}"`,
     `http: "${address}:${third}"`,
     'max_payload: 4MB',
-    `jetstream {\n  store_dir: "${store}"\n  sync_interval: always\n  max_file_store: 1GB\n}`,
     ...(all.length > 1
       ? [`cluster {\n  name: outpost\n  listen: "${address}:${second}"\n  routes: [${routes.join(', ')}]\n}`]
       : []),
-    'accounts {',
-    '  OUTPOST {',
-    '    jetstream: enabled',
-    '    users: [ { user: outpost, password: outpost } ]',
-    `    imports: [ { service: { account: SYS, subject: "${status}" }, to: "outpost.${REGION}.ha.nats" } ]`,
-    '  }',
-    `  SYS { exports: [ { service: "${status}", response: stream, accounts: [OUTPOST] } ] }`,
-    '}',
-    'system_account: SYS',
-    'no_auth_user: outpost',
+    jetStreamConfiguration(store),
     '',
   ].join('\n')
 }
@@ -435,7 +439,10 @@ interface RequestOptions {
   readonly timeoutMs: number
 }
 
-async function request(url: string, { body, method = 'GET', timeoutMs, token }: RequestOptions): Promise<ClusterAnswer> {
+async function request(
+  url: string,
+  { body, method = 'GET', timeoutMs, token }: RequestOptions,
+): Promise<ClusterAnswer> {
   const headers = token === undefined || token === '' ? {} : { 'X-Vault-Token': token }
   const init = { method, headers, signal: AbortSignal.timeout(timeoutMs), ...(body && { body: JSON.stringify(body) }) }
   const response = await fetch(url, init)

@@ -26,6 +26,7 @@ import {
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { ArrivedMessages, type StoredMessage } from './arrived-messages.ts'
+import { requireSync } from './nats-check.ts'
 import { type StreamPart, partId } from './commit-message.ts'
 
 /** Timeout of one request to JetStream. */
@@ -86,6 +87,13 @@ export class CommitStream {
     const stored = `outpost.${region}.ha.stored`
     const info = await openStream(manager, { name, subject, stored, replicas })
     requireUsable(info, subject, replicas)
+    const { cluster } = info
+    const names = [cluster?.leader ?? '', ...(cluster?.replicas ?? []).map((replica) => replica.name)]
+    await requireSync(
+      connection,
+      region,
+      names.filter((each) => each !== ''),
+    )
     return new CommitStream(connection, manager, info)
   }
 

@@ -83,6 +83,8 @@ export interface Store {
   commit(batch: Batch): Promise<number>
   /** Queued batches, in order. The first ones may be durable already. */
   queued?(): readonly Batch[]
+  /** Resolves when all queued batches are durable, and rejects with a StoreError if one of them fails; undefined if none is queued. */
+  settled?(): Promise<unknown> | undefined
   /** Commits after a sequence, in order, from at most `limit` rows of the log. Absent for a store without a log. */
   history?(after: number, limit: number): History
   /**
@@ -101,6 +103,7 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly tree: StoreTree
   readonly #reader: DatabaseSync
   readonly #queue: WriterQueue
+  #newestWrite: ReturnType<WriterQueue['write']> | undefined
   readonly #walLength: WalLength
   readonly #entries: EntryReader
   readonly #log: LogReader
@@ -194,7 +197,8 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   commit(batch: Batch): Promise<number> {
-    return this.#queue.write(batch, this.#epoch).then((outcome) => {
+    this.#newestWrite = this.#queue.write(batch, this.#epoch)
+    return this.#newestWrite.then((outcome) => {
       if ('sequence' in outcome) return this.#acknowledged(batch, outcome.sequence)
       throw new StoreError('failed', 'the writer returned no result')
     })
@@ -211,6 +215,11 @@ export class SqliteStore implements Store, ReplicaStore {
 
   queued(): readonly Batch[] {
     return this.#queue.queuedBatches
+  }
+
+  settled(): Promise<unknown> | undefined {
+    // If a queued batch fails, all after it fail, so the newest one stands for all of them.
+    return this.#queue.queuedBatches.length > 0 ? this.#newestWrite : undefined
   }
 
   onFailure(listener: () => void): () => void {

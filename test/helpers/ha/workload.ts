@@ -91,7 +91,10 @@ export class Workload {
   }
 
   start(): void {
-    const clients = Array.from({ length: this.#options.clients }, (_, at) => new WorkloadClient(this, this.#options, at))
+    const clients = Array.from(
+      { length: this.#options.clients },
+      (_, at) => new WorkloadClient(this, this.#options, at),
+    )
     this.#running = Promise.all(clients.map((client) => client.run(() => this.#isStopped)))
   }
 
@@ -152,7 +155,8 @@ export class Workload {
   }
 
   count(outcome: Outcome): void {
-    const name = outcome.kind === 'answer' ? String(outcome.status) : outcome.kind === 'unknown' ? outcome.note : 'refused'
+    const name =
+      outcome.kind === 'answer' ? String(outcome.status) : outcome.kind === 'unknown' ? outcome.note : 'refused'
     this.answers.set(name, (this.answers.get(name) ?? 0) + 1)
   }
 }
@@ -272,7 +276,8 @@ class WorkloadClient {
   async #writeRegister(server: AskedServer, object: string): Promise<void> {
     const value = `${this.#name}-${this.#values++}`
     const version = this.#random.chance(0.7) ? (this.#seen.get(object) ?? 0) : undefined
-    const input = version === undefined ? ({ kind: 'write', value } as const) : ({ kind: 'cas', version, value } as const)
+    const input =
+      version === undefined ? ({ kind: 'write', value } as const) : ({ kind: 'cas', version, value } as const)
     const open = this.#workload.registers.begin({ client: this.#name, server: server.name, object, input })
     const options = version === undefined ? {} : { options: { cas: version } }
     const request = { method: 'PUT', path: this.#dataPath(object), body: { data: { value }, ...options } }
