@@ -164,7 +164,7 @@ export async function haTakeover({ quick, rounds }: Options): Promise<Row[]> {
   let peer: OpenBaoSite | undefined
   const [kills, steps, both, peerKills, peerSteps] = [none(), none(), none(), none(), none()]
   try {
-    peer = program === undefined ? undefined : await OpenBaoSite.start(program)
+    peer = program === undefined ? undefined : await OpenBaoSite.start(program, 1)
     for (let at = 0; at < (quick ? 2 : 2 * rounds); at++) {
       await takeOver(site, { fault: killed(site) }, kills)
       if (peer) await takeOver(peer, { fault: killed(peer) }, peerKills)

@@ -186,7 +186,7 @@ export async function ha(options: Options): Promise<Row[]> {
   let peerSite: OpenBaoSite | undefined
   let raw: RawJetStream | undefined
   try {
-    peerSite = program === undefined ? undefined : await OpenBaoSite.start(program)
+    peerSite = program === undefined ? undefined : await OpenBaoSite.start(program, 5)
     await single.start()
     await single.initialise()
     raw = await RawJetStream.open(site.cluster.nats[0]?.url ?? '', REPLICAS)

