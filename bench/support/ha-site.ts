@@ -94,6 +94,10 @@ export class OutpostSite implements HaSite {
   private constructor(cluster: LocalHaCluster, directory: string) {
     this.cluster = cluster
     this.#directory = directory
+    // A program that is interrupted leaves no process behind.
+    process.once('exit', () => {
+      for (const pid of this.pids) process.kill(pid, 'SIGKILL')
+    })
     for (const server of cluster.servers) {
       this.#processes.set({ name: server.name, port: Number(new URL(server.url).port) }, server)
     }
