@@ -22,6 +22,16 @@ const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
 /** Served by each server for itself. */
 const OWN_PATHS = /^sys\/(?:health|leader|seal-status|seal|unseal|init)$/
 
+const IDLE_LOOK_MS = 20
+
+interface RoutedRequest {
+  /** Runs it on this server. */
+  readonly run: () => Promise<unknown>
+  readonly path: string
+  readonly isRead: boolean
+  readonly endMs: number
+}
+
 export interface ForwardTarget {
   readonly serverId: string
   readonly signal: AbortSignal
@@ -45,9 +55,17 @@ export interface HaRoutingOptions {
 
 export class HaRouting {
   readonly #options: HaRoutingOptions
+  /** Requests in progress. */
+  #held = 0
 
   constructor(options: HaRoutingOptions) {
     this.#options = options
+  }
+
+  /** Resolves when no request is in progress, or after `ms`. */
+  async idle(ms: number): Promise<void> {
+    const endMs = performance.now() + ms
+    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
   }
 
   /** The operation for any member. */
@@ -61,17 +79,31 @@ export class HaRouting {
   }
 
   async #serve(operation: AnyOperation, input: unknown, call: Call, about: unknown): Promise<unknown> {
-    const { coreState, server } = this.#options
+    const { coreState } = this.#options
     const { raw } = call
     const path = (raw.params['path'] ?? '').replace(/\/+$/, '')
     const isRead = READS.has(operation.name)
     const runHere = async () => await operation.run(input, call, about)
     if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(runHere)
     const endMs = performance.now() + HELD_MS
+    this.#held++
+    try {
+      return await this.#untilAnswered(operation, { run: runHere, path, isRead, endMs }, call)
+    } finally {
+      this.#held--
+    }
+  }
+
+  async #untilAnswered(
+    operation: AnyOperation,
+    { endMs, isRead, path, run }: RoutedRequest,
+    call: Call,
+  ): Promise<unknown> {
+    const { coreState, server } = this.#options
     for (;;) {
-      if (OWN_PATHS.test(path) || coreState() !== 'unsealed') return runHere()
+      if (OWN_PATHS.test(path) || coreState() !== 'unsealed') return run()
       const outcome = server.isServing
-        ? await this.#serveHere(runHere, isRead)
+        ? await this.#serveHere(run, isRead)
         : await this.#forward(operation, call, isRead)
       if (outcome !== undefined) return outcome.answer
       if (call.signal.aborted) throw new Refusal('unavailable', 'the caller has disconnected')
@@ -106,7 +138,7 @@ export class HaRouting {
     if (isRead) return undefined
     // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
     const isRefused = answer instanceof WholeAnswer && answer.status >= 500
-    return { answer: isRefused ? unknownOutcome() : answer }
+    return { answer: isRefused ? unknownOutcome('changed') : answer }
   }
 
   /** Adds the state that includes the change, which the client may require of a later read. */
@@ -140,7 +172,8 @@ export class HaRouting {
       if (!(error instanceof Refusal) || call.signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
       if (wasNotSent || (isRead && isLost(error))) return undefined
-      if (isLost(error)) return { answer: unknownOutcome() }
+      const isSame = server.lease?.holder?.serverId === target
+      if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
       throw error
     } finally {
       stopWatching()
@@ -179,9 +212,8 @@ function isLost({ code }: Refusal): boolean {
   return code === 'unavailable' || code === 'no_answer'
 }
 
-function unknownOutcome(): WholeAnswer {
-  const text =
-    'the active server changed while the request was executed: it is unknown whether it had an effect, read before you repeat it'
+function unknownOutcome(what: 'changed' | 'did not respond'): WholeAnswer {
+  const text = `the active server ${what} while the request was executed: it is unknown whether it had an effect, read before you repeat it`
   const headers = { 'Content-Type': 'application/json', 'Retry-After': '1' }
   return new WholeAnswer(503, headers, `${JSON.stringify({ errors: [text] })}\n`)
 }

@@ -81,6 +81,7 @@ export class HaServer {
     this.#wallMs = options.wallMs ?? Date.now
     this.#log = new StreamCommitLog(() => options.store.position(), this.#wallMs)
     this.#log.onRefused = () => void this.#leaveTerm('another server has published to the commit stream', false)
+    this.#log.onSlow = () => this.#logger.warn('commits wait for NATS, which does not acknowledge them')
     options.store.onFailure(() => this.#checkApplied())
   }
 

@@ -29,6 +29,8 @@ const RECONNECT_MS = 100
 /** Time for requests in progress before the core closes. */
 const DRAIN_MS = 500
 const DRAIN_LOOK_MS = 10
+/** Time for requests that wait for the next active server when this one stops. */
+const LEAVE_MS = 2000
 /** Interval at which a standby looks whether it is ready, and number of new rows after which its entries are verified again. */
 const READY_LOOK_MS = 500
 const VERIFY_ROWS = 20_000
@@ -244,6 +246,8 @@ export class HaPart implements HaSide {
   /** Lets another server become active before this one stops. Never rejects. */
   async leave(): Promise<void> {
     await this.#server.leave()
+    // Requests that arrived meanwhile are forwarded to the next active server.
+    await this.routing.idle(LEAVE_MS)
   }
 
   async stop(): Promise<void> {

@@ -229,12 +229,19 @@ export class CommitStream {
         const isIdle = await arrived.wait(LOOK_MS)
         // Messages that follow soon become one transaction.
         if (!isIdle) await arrived.gather(GATHER_MS)
-        else isBehind = (await this.bounds()).last >= next
+        else isBehind = await this.#hasMore(next)
       }
     } finally {
       signal.removeEventListener('abort', stop)
       subscription.unsubscribe()
     }
+  }
+
+  /** Rejects when the message was trimmed. */
+  async #hasMore(next: number): Promise<boolean> {
+    const { first, last } = await this.bounds()
+    if (first > next) throw new Fault(`the stream ${this.name} no longer has message ${next}, it begins at ${first}`)
+    return last >= next
   }
 
   /** The follower does not wait for more messages for a moment. */
