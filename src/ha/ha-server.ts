@@ -27,6 +27,7 @@ import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { serveCopies } from './copy/member-copy.ts'
 import { HaBucket, ActiveLease, type MemberState } from './lease/lease.ts'
+import { LeaderPlacement } from './leader-placement.ts'
 import { MemberReports } from './member-reports.ts'
 import { emptyGroup, StreamFollower } from './stream-follower.ts'
 import { askForRow, serveRow } from './active-row.ts'
@@ -279,6 +280,14 @@ export class HaServer {
         warn,
       })
       reports.start()
+      const placement = new LeaderPlacement({
+        connection,
+        streams: [stream.name, bucket.streamName],
+        isActive: () => this.isServing,
+        warn,
+      })
+      placement.start()
+      this.#stopping.signal.addEventListener('abort', () => placement.stop(), { once: true })
       serveCopies({ connection, region, serverId, store, logger: this.#logger })
       serveRow({ connection, region, serverId, row: () => store.position().sequence, isServing: () => this.isServing })
       connection.subscribe(this.#hintSubject, { callback: () => this.wake() })

@@ -10,6 +10,7 @@ import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
+import { localFirst } from '../../ha/leader-placement.ts'
 import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
@@ -275,7 +276,8 @@ function memberOf(
 function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConnection> {
   return connect({
     ...loginOf(nats, nats.servers),
-    servers: [...nats.servers],
+    servers: localFirst(nats.servers),
+    noRandomize: true,
     name: `outpost ${name} ha`,
     inboxPrefix: `outpost.${region}.ha.inbox`,
     timeout: CONNECT_MS,
