@@ -29,7 +29,7 @@ import { makeCertificates } from '../helpers/certificates.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { permittedCluster } from '../helpers/permitted-cluster.ts'
-import { quietPort } from '../helpers/restarting-agent.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 interface Finding {
   readonly check: string
