@@ -12,7 +12,7 @@ import { compileLinePattern } from '../../../../src/host/logs/search/line-patter
 import { type Ask, expected, feed, type Place } from './line-model.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 
-const LOGS = Number(process.env['FILTER_LOGS'] ?? 600)
+const LOGS = Number(process.env['FILTER_LOGS'] ?? 200)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 20_261_121)
 
 /** The same numbers in every run. */
