@@ -3,6 +3,7 @@ import '../helpers/short-ha-timings.ts'
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { jetstreamManager } from '@nats-io/jetstream'
 import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
@@ -43,6 +44,26 @@ test('one member is active, the other applies its commits, and takes over after 
   await b.put('x', '3')
   await a.has('x', '3')
   assert.ok(samePosition(a.store.position(), b.store.position()))
+})
+
+test('a member that has applied the whole stream waits for the next message, without errors', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  const lines = b.lines.length
+  // Longer than the pause after an error.
+  await sleep(1200)
+  await a.put('x', '1')
+  const sentAtMs = performance.now()
+  await b.has('x', '1')
+  assert.ok(performance.now() - sentAtMs < 400)
+  assert.deepEqual(
+    b.lines.slice(lines).filter(({ message }) => message.includes('failed')),
+    [],
+  )
 })
 
 test('a member without NATS stops serving before another one is active, and its commit has an unknown outcome', async (t) => {
