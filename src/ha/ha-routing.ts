@@ -102,7 +102,7 @@ export class HaRouting {
     if (isRead) return undefined
     // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
     const isRefused = answer instanceof WholeAnswer && answer.status >= 500
-    return { answer: isRefused ? unknownOutcome() : answer }
+    return { answer: isRefused ? unknownOutcome('changed') : answer }
   }
 
   /** Undefined when the request must be repeated. */
@@ -127,7 +127,9 @@ export class HaRouting {
       if (!(error instanceof Refusal) || call.signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
       if (wasNotSent || (isRead && isLost(error))) return undefined
-      if (isLost(error)) return { answer: unknownOutcome() }
+      if (isLost(error)) {
+        return { answer: unknownOutcome(server.lease?.holder?.serverId === target ? 'did not respond' : 'changed') }
+      }
       throw error
     } finally {
       stopWatching()
@@ -139,7 +141,7 @@ export class HaRouting {
     const { trouble } = this.#options.server
     const why =
       trouble === undefined ? 'no server of the cluster is active' : `no server of the cluster is active: ${trouble}`
-    return new Refusal('unavailable', `${why}; sys/ha-status lists the servers`, { 'Retry-After': '1' })
+    return new Refusal('unavailable', `${why}; "outpost status" on each server shows its state`, { 'Retry-After': '1' })
   }
 
   /** Resolves when something may have changed, or after `ms`. */
@@ -166,9 +168,8 @@ function isLost({ code }: Refusal): boolean {
   return code === 'unavailable' || code === 'no_answer'
 }
 
-function unknownOutcome(): WholeAnswer {
-  const text =
-    'the active server changed while the request was executed: it is unknown whether it had an effect, read before you repeat it'
+function unknownOutcome(what: 'changed' | 'did not respond'): WholeAnswer {
+  const text = `the active server ${what} while the request was executed: it is unknown whether it had an effect, read before you repeat it`
   const headers = { 'Content-Type': 'application/json', 'Retry-After': '1' }
   return new WholeAnswer(503, headers, `${JSON.stringify({ errors: [text] })}\n`)
 }

@@ -93,6 +93,24 @@ test('a member without NATS stops serving before another one is active, and its 
   await assert.rejects(late, (error) => error instanceof StoreError && error.kind === 'standby')
 })
 
+test('NATS without a majority is a fault of each member, which ends with it', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  await eventually(() => b.server.lease?.isSeenValid)
+  nats.signal('SIGSTOP')
+  await eventually(() => !a.server.isServing && !b.server.lease?.isSeenValid)
+  for (const { server } of [a, b]) {
+    await eventually(() => server.trouble?.includes('check that a majority of the NATS servers runs'))
+  }
+  nats.signal('SIGCONT')
+  await eventually(() => a.server.isServing || b.server.isServing)
+  await eventually(() => a.server.trouble === undefined && b.server.trouble === undefined)
+})
+
 test('the stream refuses a group of an earlier term, which ends the activity of its server', async (t) => {
   const nats = await startJetStream(t)
   const a = await HaTestMember.start(t, nats, 'a')
