@@ -185,7 +185,7 @@ export class HaRouting {
     const { trouble } = this.#options.server
     const why =
       trouble === undefined ? 'no server of the cluster is active' : `no server of the cluster is active: ${trouble}`
-    return new Refusal('unavailable', `${why}; sys/ha-status lists the servers`, { 'Retry-After': '1' })
+    return new Refusal('unavailable', `${why}; "outpost status" on each server shows its state`, { 'Retry-After': '1' })
   }
 
   /** Resolves when something may have changed, or after `ms`. */

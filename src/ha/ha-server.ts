@@ -73,6 +73,8 @@ export class HaServer {
   #isStepDownRequested = false
   /** Why the stream cannot be used. */
   #fault: string | undefined
+  /** Since when requests about the lease fail. */
+  #failing: { readonly sinceMs: number; readonly error: string } | undefined
   takeovers = 0
 
   constructor(options: HaServerOptions) {
@@ -106,7 +108,18 @@ export class HaServer {
 
   /** Why this server cannot become active or does not follow the stream; undefined while it can. */
   get trouble(): string | undefined {
-    return this.#fault ?? this.#parts?.follower.trouble
+    return this.#fault ?? this.#natsTrouble ?? this.#parts?.follower.trouble
+  }
+
+  get #natsTrouble(): string | undefined {
+    if (!this.#failing || this.#nowMs() - this.#failing.sinceMs < TIMINGS.haFailingMs) return undefined
+    const { error } = this.#failing
+    return `NATS does not store commits and the lease (${error}): check that a majority of the NATS servers runs with JetStream`
+  }
+
+  #setFailing(error?: unknown): void {
+    this.#failing =
+      error === undefined ? undefined : { sinceMs: this.#failing?.sinceMs ?? this.#nowMs(), error: messageOf(error) }
   }
 
   get lease(): ActiveLease | undefined {
@@ -244,6 +257,7 @@ export class HaServer {
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
         if (!this.#parts) this.#fault = messageOf(error)
+        else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
       await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
@@ -310,6 +324,7 @@ export class HaServer {
     }
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
+    this.#setFailing()
     const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
     await this.#exclusive(() => this.#takeOver(parts, true))
@@ -412,7 +427,9 @@ export class HaServer {
           this.#termEnded.abort()
           return void this.#leaveTerm('another server holds the lease', false)
         }
+        this.#setFailing()
       } catch (error) {
+        this.#setFailing(error)
         this.#warn('lease not renewed, retrying', error)
       }
       if (parts.lease.term > 0)

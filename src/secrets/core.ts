@@ -335,7 +335,11 @@ export class SecretsCore implements Core {
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
       else if (this.barrier.standby.isHeld)
-        this.options.logger.info('this server is a DR secondary and holds the root key of its primary')
+        this.options.logger.info(
+          this.isSecondary
+            ? 'this server is a DR secondary and holds the root key of its primary'
+            : 'this server is a standby and holds the root key of its cluster',
+        )
     } catch (error) {
       await this.seal()
       throw error

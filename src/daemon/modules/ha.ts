@@ -185,15 +185,17 @@ export class HaPart implements HaSide {
   }
 
   get role(): HaSide['role'] {
-    return this.#server.phase === 'active' && this.#core().isActive ? 'active' : 'standby'
+    return this.#server.isServing && this.#core().isActive ? 'active' : 'standby'
   }
 
   get active(): HaActive | undefined {
-    const holder = this.#server.lease?.holder
+    const { lease } = this.#server
+    const holder = lease?.holder
     if (!holder || holder.serverId === '') return undefined
     const { activeSinceMs, apiAddress, clusterAddress, name, serverId } = holder
     const isSelf = serverId === this.#peers?.serverId
-    if (isSelf && this.role !== 'active') return undefined
+    const isActive = isSelf ? this.role === 'active' : lease?.isSeenValid
+    if (!isActive) return undefined
     return { name, apiAddress, clusterAddress, activeSinceMs, isSelf }
   }
 
@@ -217,9 +219,10 @@ export class HaPart implements HaSide {
   async members(): Promise<readonly HaMember[]> {
     const states = await this.#server.members()
     const own = this.#peers?.serverId
-    const row = Math.max(0, ...states.map((state) => (state.serverId === this.activeServerId ? state.row : 0)))
+    const holder = this.activeServerId
+    const row = Math.max(0, ...states.map((state) => (state.serverId === holder ? state.row : 0)))
     return states
-      .map((state) => memberOf(state, { own, activeRow: row }))
+      .map((state) => memberOf(state, { own, holder, activeRow: row }))
       .toSorted((a, b) => (a.name < b.name ? -1 : 1))
   }
 
@@ -265,9 +268,16 @@ function stateOf(core: SecretsCore): HaCore['state'] {
 
 function memberOf(
   { apiAddress, atMs, name, row, serverId, state, version }: MemberState,
-  { activeRow, own }: { readonly activeRow: number; readonly own: string | undefined },
+  {
+    activeRow,
+    holder,
+    own,
+  }: { readonly activeRow: number; readonly holder: string | undefined; readonly own: string | undefined },
 ): HaMember {
-  const role = Date.now() - atMs > LOST_MS ? 'lost' : state
+  // The lease says which one is active; a report may be two seconds old, or the last one of a server that was killed.
+  const reported = state === 'active' && serverId !== holder ? 'standby' : state
+  const current = serverId === holder && state === 'standby' ? 'active' : reported
+  const role = Date.now() - atMs > LOST_MS ? 'lost' : current
   const lag = Math.max(0, activeRow - row)
   return { name, serverId, apiAddress, version, role, position: row, lag, lastSeenMs: atMs, isSelf: serverId === own }
 }

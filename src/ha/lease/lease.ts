@@ -160,6 +160,12 @@ export class ActiveLease {
     return this.#holder?.isReleased ? undefined : this.#holder
   }
 
+  /** Whether the holder, this server excluded, has renewed the lease in time as far as this server has seen. */
+  get isSeenValid(): boolean {
+    const holder = this.holder
+    return holder !== undefined && this.#options.nowMs() - this.#seenAtMs < holder.leaseMs + TIMINGS.haLeaseMarginMs
+  }
+
   /** The term of this server; 0 while it does not hold the lease. */
   get term(): number {
     return this.#term

@@ -16,8 +16,9 @@ import {
   DiscardPolicy,
   jetstream,
   JetStreamApiError,
-  jetstreamManager,
   type JetStreamClient,
+  JetStreamError,
+  jetstreamManager,
   type JetStreamManager,
   RetentionPolicy,
   StorageType,
@@ -38,6 +39,7 @@ const RETRY_MAX_MS = 50
 /** Codes of JetStream: no such message, no such stream, the last sequence is another one. */
 const NO_MESSAGE = 10_037
 const NO_STREAM = 10_059
+const NO_MESSAGE_STATUS = 404
 const WRONG_SEQUENCE = new Set([10_071, 10_164])
 /** Headers and the envelope of NATS. */
 const OVERHEAD_BYTES = 4096
@@ -316,6 +318,11 @@ function requireUsable({ config }: StreamInfo, subject: string, replicas: number
 
 function codeOf(error: unknown): number | undefined {
   return error instanceof JetStreamApiError ? error.code : undefined
+}
+
+/** An error with the code of a status message, of which the package exports the base class only. */
+function isNoMessageStatus(error: unknown): boolean {
+  return error instanceof JetStreamError && 'code' in error && error.code === NO_MESSAGE_STATUS
 }
 
 function isWrongSequence(error: unknown): boolean {
