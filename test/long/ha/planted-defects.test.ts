@@ -21,8 +21,8 @@ const SHOWN_BY: Readonly<Record<DefectName, readonly FaultKind[]>> = {
 
 for (const [defect, kinds] of Object.entries(SHOWN_BY) as [DefectName, readonly FaultKind[]][]) {
   test(`the checker finds a planted defect: ${defect}`, { skip: whyNoNamespaces() ?? false }, async (t) => {
-    const environmentOf = () => plantedIn(defect)
-    const world = await startHaCluster(t, { hasFaults: true, program: LAUNCHER, environmentOf })
+    const environment = plantedIn(defect)
+    const world = await startHaCluster(t, { hasFaults: true, program: LAUNCHER, environmentOf: () => environment })
     for (let round = 0; round < ROUNDS_MAX; round++) {
       const { story, summary, violations } = await haRound({ world, seed: SEED + round, ms: ROUND_MS, kinds })
       t.diagnostic(summary)
