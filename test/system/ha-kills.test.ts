@@ -10,7 +10,13 @@ test('the history of clients is linearizable while the active server is killed',
   const world = await startHaCluster(t)
   const result = await haRound({ world, seed: SEED, ms: 2000, clients: 8, kinds: ['kill server'] })
   t.diagnostic(result.summary)
-  const report = [result.summary, ...result.violations, ...result.unexpected.slice(0, 20), ...result.story].join('\n')
-  assert.deepEqual([result.violations.length, result.unexpected.length], [0, 0], report)
+  const report = [
+    result.summary,
+    ...result.violations,
+    ...result.overlaps,
+    ...result.unexpected.slice(0, 20),
+    ...result.story,
+  ].join('\n')
+  assert.deepEqual([result.violations.length, result.overlaps.length, result.unexpected.length], [0, 0, 0], report)
   assert.ok(result.story.length > 0)
 })

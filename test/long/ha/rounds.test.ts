@@ -28,8 +28,17 @@ for (let first = 0; first < ROUNDS; first += ROUNDS_PER_CLUSTER) {
     for (const seed of seeds) {
       const result = await haRound({ world, seed, ms: ROUND_MS, ...(kinds && { kinds }) })
       t.diagnostic(result.summary)
-      const report = [...result.violations, ...result.unexpected.slice(0, 20), ...result.story].join('\n')
-      assert.deepEqual([result.violations.length, result.unexpected.length], [0, 0], `${result.summary}\n${report}`)
+      const report = [
+        ...result.violations,
+        ...result.overlaps,
+        ...result.unexpected.slice(0, 20),
+        ...result.story,
+      ].join('\n')
+      assert.deepEqual(
+        [result.violations.length, result.overlaps.length, result.unexpected.length],
+        [0, 0, 0],
+        `${result.summary}\n${report}`,
+      )
     }
   })
 }
