@@ -14,6 +14,8 @@ import type { HaServer } from './ha-server.ts'
 const HELD_MS = 30_000
 /** Time for the next attempt when nothing is reported meanwhile. */
 const RETRY_MS = 100
+/** Time for the answer of a server that is not active any more to a write. */
+const LAST_ANSWER_MS = 1000
 /** A request that was forwarded so often is not forwarded again. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
@@ -110,8 +112,13 @@ export class HaRouting {
     if (target === undefined || target === serverId()) return undefined
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const moved = new AbortController()
+    let giveUp: NodeJS.Timeout | undefined
     const stopWatching = server.onChange(() => {
-      if (server.lease?.holder?.serverId !== target) moved.abort()
+      const holder = server.lease?.holder?.serverId
+      if (holder === target) return
+      // A server that steps down still answers what it has begun.
+      if (isRead) moved.abort()
+      else if (holder !== undefined) giveUp ??= setTimeout(() => moved.abort(), LAST_ANSWER_MS)
     })
     const signal = AbortSignal.any([call.signal, moved.signal])
     try {
@@ -124,6 +131,7 @@ export class HaRouting {
       throw error
     } finally {
       stopWatching()
+      clearTimeout(giveUp)
     }
   }
 

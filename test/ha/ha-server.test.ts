@@ -157,6 +157,13 @@ test('a server with commits that are not in the stream does not join, and keeps 
   assert.equal(again.read('x'), undefined)
 })
 
+test('a server does not become active over NATS servers that do not sync, and says what to change', async (t) => {
+  const nats = await startJetStream(t, { sync: '2m' })
+  const a = await HaTestMember.start(t, nats, 'a')
+  await eventually(() => a.server.trouble?.includes('set jetstream { sync_interval: always }'))
+  await assert.rejects(a.server.lead(), /sync_interval/)
+})
+
 test('an unfinished message of several parts is dropped', () => {
   assert.throws(() => new MessageAssembler().add(new Uint8Array([1])), /another version/)
 })
