@@ -1,4 +1,7 @@
-/** The rounds of `rounds.test.ts` find planted defects of high availability. */
+/**
+ * The rounds of `rounds.test.ts` find planted defects of high availability: a history is not linearizable, or the cluster does not
+ * recover.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { FaultKind } from '../../helpers/ha/faults.ts'
@@ -24,7 +27,11 @@ for (const [defect, kinds] of Object.entries(SHOWN_BY) as [DefectName, readonly 
     const environment = plantedIn(defect)
     const world = await startHaCluster(t, { hasFaults: true, program: LAUNCHER, environmentOf: () => environment })
     for (let round = 0; round < ROUNDS_MAX; round++) {
-      const { story, summary, violations } = await haRound({ world, seed: SEED + round, ms: ROUND_MS, kinds })
+      const seed = SEED + round
+      const result = await haRound({ world, seed, ms: ROUND_MS, kinds }).catch((error: unknown) => String(error))
+      // The members do not agree any more.
+      if (typeof result === 'string') return t.diagnostic(`seed ${seed}: ${result}`)
+      const { story, summary, violations } = result
       t.diagnostic(summary)
       if (violations.length === 0) continue
       t.diagnostic(`${violations[0]}\n${story.join('\n')}`)
