@@ -35,6 +35,10 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
+  /** The header `X-Vault-Index` for the newest state. */
+  readonly state: () => string
+  /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
+  readonly answerHere: (operationName: string, call: Call) => Promise<WholeAnswer | undefined>
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
   readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer>
 }
@@ -98,11 +102,18 @@ export class HaRouting {
     const isSameTerm = server.isServing && server.lease?.term === term
     // The caller is told after the effect.
     await server.stepDownIfRequested()
-    if (isSameTerm) return { answer }
+    if (isSameTerm) return { answer: isRead ? answer : this.#withState(answer) }
     if (isRead) return undefined
     // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
     const isRefused = answer instanceof WholeAnswer && answer.status >= 500
     return { answer: isRefused ? unknownOutcome() : answer }
+  }
+
+  /** Adds the state that includes the change, which the client may require of a later read. */
+  #withState(answer: unknown): unknown {
+    if (!(answer instanceof WholeAnswer) || answer.status >= 300) return answer
+    const headers = { ...answer.headers, 'X-Vault-Index': this.#options.state() }
+    return new WholeAnswer(answer.status, headers, answer.body, answer.accessor)
   }
 
   /** Undefined when the request must be repeated. */
@@ -110,6 +121,8 @@ export class HaRouting {
     const { forward, serverId, server } = this.#options
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
+    const answer = isRead && call.hops === 0 ? await this.#options.answerHere(operation.name, call) : undefined
+    if (answer) return { answer }
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const moved = new AbortController()
     let giveUp: NodeJS.Timeout | undefined
