@@ -378,7 +378,8 @@ export class HaServer {
       try {
         if (!(await parts.lease.renew())) {
           this.#termEnded.abort()
-          return void this.#leaveTerm('another server holds the lease', false)
+          void this.#leaveTerm('another server holds the lease', false)
+          return
         }
         this.#setFailing()
       } catch (error) {
