@@ -176,8 +176,8 @@ export class HaPart implements HaSide {
         return core().leaveStandby()
       },
       async close(isOrderly) {
-        const endMs = performance.now() + DRAIN_MS
-        while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
+        while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
         if (core().isActive) await core().enterStandby()
       },
     }
