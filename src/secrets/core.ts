@@ -15,7 +15,7 @@ import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
 import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
-import { UserLockout } from './logins/user-lockout.ts'
+import type { UserLockout } from './logins/user-lockout.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/request-audit.ts'
 import { Leases, leasesLeftError } from './leases/leases.ts'
@@ -91,12 +91,13 @@ export class SecretsCore implements Core {
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
-  readonly userLockout = new UserLockout(() => this.now())
   /** `sys/` while the core is not active: only paths that are declared for any state. */
   readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
   readonly #clock: CoreClock
   #open: OpenCore | undefined
+  /** Of the last activity: its counts may still be queued. */
+  #userLockout: UserLockout | undefined
   /** Revokes the storage access of everything in `#open`. */
   #viewScope: ViewScope | undefined
   #isSuspended = false
@@ -221,12 +222,14 @@ export class SecretsCore implements Core {
       release: (uuid) => this.#release(uuid),
     })
     this.#open = open
+    this.#userLockout = open.userLockout
     this.#isCached = true
     this.barrier.startScan()
     if (this.options.isIsolated) return stopBackgroundWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
     open.tokenLeaseIndex.begin()
+    open.userLockout.begin()
     this.#recordVersion()
     this.#addIdentityMount()
     const { logger, seal } = this.options
@@ -295,9 +298,11 @@ export class SecretsCore implements Core {
       tidy,
       tokenLeaseIndex,
       tokens,
+      userLockout,
       wrapping,
     } = open
-    const parts = [periodicWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
+    const ofTokens = [tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
+    const parts = [periodicWork, mountChanges, userLockout, ...ofTokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
     for (const part of [auditing.devices, auditing.trail]) part.close()
   }
@@ -332,12 +337,17 @@ export class SecretsCore implements Core {
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
-      else if (this.barrier.standby.isHeld)
-        this.options.logger.info('this server is a DR secondary and holds the root key of its primary')
+      else if (this.barrier.standby.isHeld) this.options.logger.info(this.#standbyMessage)
     } catch (error) {
       await this.seal()
       throw error
     }
+  }
+
+  get #standbyMessage(): string {
+    return this.isSecondary
+      ? 'this server is a DR secondary and holds the root key of its primary'
+      : 'this server is a standby and holds the root key of its cluster'
   }
 
   get wrapping(): ResponseWrapping {
@@ -423,7 +433,12 @@ export class SecretsCore implements Core {
   }
 
   failuresOf(mount: Mount): LoginFailures {
-    return this.userLockout.of(mount)
+    return this.open.userLockout.of(mount)
+  }
+
+  /** Resolves when the failed logins so far are durable. Rejects if they could not be stored. */
+  async failuresRecorded(): Promise<void> {
+    await this.#userLockout?.recorded()
   }
 
   /** Revokes what a mount has issued: tokens, leases, then the rest. Resolves with the reasons of failed revocations. */

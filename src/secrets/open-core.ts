@@ -17,6 +17,7 @@ import { LeaseExpiry } from './leases/lease-expiry.ts'
 import { Leases } from './leases/leases.ts'
 import { TokenLeases } from './leases/token-leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
+import { UserLockout } from './logins/user-lockout.ts'
 import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
@@ -64,6 +65,7 @@ export interface OpenCore {
   readonly tokenLeaseIndex: TokenLeaseIndex
   readonly wrapping: ResponseWrapping
   readonly quotas: Quotas
+  readonly userLockout: UserLockout
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
@@ -100,15 +102,18 @@ export function openCore(options: OpenCoreOptions): { readonly open: OpenCore; r
   const mountChanges = new MountChanges({ table: mounts, storage, logger, release })
   const settings = new SystemSettings(storage)
   const isMounted = (uuid: string) => mounts.byUuid(uuid) !== undefined
+  const ofTokens = openTokens(options, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid))
+  const digest = (text: string) => ofTokens.tokens.hashOf(`quota\0${text}`)
   const open = {
     storage,
     mounts,
     mountChanges,
     periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, logger }),
-    ...openTokens(options, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid)),
+    ...ofTokens,
     settings,
     oidc,
-    quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
+    quotas: new Quotas({ storage, isMounted, now, elapsed: time.elapsed, digest }),
+    userLockout: new UserLockout({ storage, logger, now }),
     auditing: openAudit(options, settings),
     ...readCluster(storage),
   }
