@@ -9,7 +9,8 @@ import { TIMINGS } from '../../cluster/nats/timings.ts'
 import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
-import { type HaCore, HaServer } from '../../ha/ha-server.ts'
+import type { HaCore } from '../../ha/ha-options.ts'
+import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -164,6 +165,11 @@ export class HaPart implements HaSide {
       )
     }
     await this.#server.removeMember(name)
+  }
+
+  /** The disk of the database has become full, or has space again. */
+  diskChanged(isFull: boolean): void {
+    this.#server.diskChanged(isFull)
   }
 
   /** Lets another server become active before this one stops. Never rejects. */

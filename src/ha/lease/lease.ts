@@ -123,7 +123,7 @@ export interface LeaseOptions {
 }
 
 /** The lease as this server knows it. */
-export class Lease {
+export class ActiveLease {
   readonly #options: LeaseOptions
   #holder: LeaseHolder | undefined
   #revision = -1

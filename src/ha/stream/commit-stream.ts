@@ -26,7 +26,7 @@ import {
 } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { type CommitPart, partId } from './commit-message.ts'
+import { type StreamPart, partId } from './commit-message.ts'
 
 /** Timeout of one request to JetStream. */
 const REQUEST_MS = 2000
@@ -71,7 +71,7 @@ export class CommitStream {
   readonly #connection: NatsConnection
   readonly #client: JetStreamClient
   readonly #manager: JetStreamManager
-  readonly #name: string
+  readonly name: string
   readonly #subject: string
   /** Identifies the stream: it differs after the stream was deleted and created again. */
   readonly identity: string
@@ -90,7 +90,7 @@ export class CommitStream {
     this.#connection = connection
     this.#client = jetstream(connection, { timeout: REQUEST_MS })
     this.#manager = manager
-    this.#name = config.name
+    this.name = config.name
     this.#subject = config.subjects?.[0] ?? ''
     this.identity = `${config.name} ${created}`
   }
@@ -102,9 +102,9 @@ export class CommitStream {
 
   /** As the leader of the stream knows them. Rejects with errors of NATS. */
   async bounds(): Promise<StreamBounds> {
-    const { created, state } = await this.#manager.streams.info(this.#name)
-    if (`${this.#name} ${created}` !== this.identity)
-      throw new Fault(`the stream ${this.#name} was deleted and created again`)
+    const { created, state } = await this.#manager.streams.info(this.name)
+    if (`${this.name} ${created}` !== this.identity)
+      throw new Fault(`the stream ${this.name} was deleted and created again`)
     return { first: state.first_seq, last: state.last_seq }
   }
 
@@ -112,7 +112,7 @@ export class CommitStream {
    * Publishes a part after the message `last`. Resolves to its sequence. Rejects with PublishRefused, and with PublishUnknown when
    * `signal` aborts first.
    */
-  async publish(part: CommitPart, last: number, signal: AbortSignal): Promise<number> {
+  async publish(part: StreamPart, last: number, signal: AbortSignal): Promise<number> {
     for (let waitMs = RETRY_MS; ; waitMs = Math.min(2 * waitMs, RETRY_MAX_MS)) {
       if (signal.aborted)
         throw new PublishUnknown('the server stopped being active before NATS acknowledged the change')
@@ -127,7 +127,7 @@ export class CommitStream {
   }
 
   /** Undefined when the outcome is not known yet. */
-  async #publishOnce({ id, payload }: CommitPart, last: number): Promise<number | undefined> {
+  async #publishOnce({ id, payload }: StreamPart, last: number): Promise<number | undefined> {
     try {
       const { seq } = await this.#client.publish(this.#subject, payload, {
         expect: { lastSequence: last },
@@ -148,7 +148,7 @@ export class CommitStream {
   /** The payload of a message, read from the leader of the stream. Undefined for a message that the stream does not have. */
   async read(sequence: number): Promise<Uint8Array | undefined> {
     try {
-      const message = await this.#manager.streams.getMessage(this.#name, { seq: sequence })
+      const message = await this.#manager.streams.getMessage(this.name, { seq: sequence })
       return message?.data
     } catch (error) {
       if (codeOf(error) === NO_MESSAGE) return undefined
@@ -158,20 +158,21 @@ export class CommitStream {
 
   /** Messages from `sequence` on, in order, as they are stored. Ends when `signal` aborts. Rejects with errors of NATS. */
   async *follow(sequence: number, signal: AbortSignal): AsyncGenerator<StoredMessage> {
-    const consumer = await this.#client.consumers.get(this.#name, {
+    const consumer = await this.#client.consumers.get(this.name, {
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: sequence,
       inactive_threshold: 10_000,
     })
     const messages = await consumer.consume({ max_messages: FOLLOWED_MESSAGES, idle_heartbeat: HEARTBEAT_MS })
-    const stop = () => void messages.close()
+    const stop = () => messages.stop()
     signal.addEventListener('abort', stop, { once: true })
     try {
       if (signal.aborted) return
       for await (const { data, info, seq } of messages) yield { sequence: seq, payload: data, pending: info.pending }
     } finally {
       signal.removeEventListener('abort', stop)
-      await messages.close()
+      // Not awaited: without a connection it does not end.
+      stop()
     }
   }
 
@@ -180,8 +181,8 @@ export class CommitStream {
     const { first, last } = await this.bounds()
     if (sequence <= first) return
     // Deleting and purging are denied on the stream, so it is trimmed by a limit.
-    await this.#manager.streams.update(this.#name, { max_msgs: last - sequence + 1 + TRIM_RESERVE })
-    await this.#manager.streams.update(this.#name, { max_msgs: -1 })
+    await this.#manager.streams.update(this.name, { max_msgs: last - sequence + 1 + TRIM_RESERVE })
+    await this.#manager.streams.update(this.name, { max_msgs: -1 })
   }
 }
 

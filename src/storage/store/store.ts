@@ -33,7 +33,7 @@ import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
-import type { CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
+import type { AppliedMark, CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
 import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
@@ -326,7 +326,7 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   /** The last applied group of the commit stream; undefined for a store that has never had one. */
-  get streamMark(): StreamMark | undefined {
+  get streamMark(): AppliedMark | undefined {
     return this.#read(() => streamMarkIn(this.#reader))
   }
 
