@@ -248,7 +248,13 @@ export class HaServer {
         warn,
       })
       const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
-      const lease = new ActiveLease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
+      const lease = new ActiveLease({
+        bucket,
+        self,
+        nowMs: this.#nowMs,
+        wallMs: this.#wallMs,
+        coreMs: () => this.#options.core.nowMs(),
+      })
       this.#fault = undefined
       const reports = new MemberReports({
         bucket,
@@ -303,7 +309,7 @@ export class HaServer {
     try {
       await parts.follower.stop()
       await this.#beginTerm(parts)
-      if (opensCore) await core.open()
+      if (opensCore) await core.open(parts.lease.holder?.clockMs ?? 0)
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
       this.#setPhase('active')
       this.takeovers++

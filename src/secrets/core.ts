@@ -101,6 +101,8 @@ export class SecretsCore implements Core {
   /** Revokes the storage access of everything in `#open`. */
   #viewScope: ViewScope | undefined
   #isSuspended = false
+  /** The clock does not start before this time. */
+  #clockFromMs = 0
   #onSeal: (() => Promise<void>) | undefined
   /** Other processes may have cached identities of this core's tokens. */
   #isCached = false
@@ -217,6 +219,7 @@ export class SecretsCore implements Core {
       storage,
       isIsolated: this.options.isIsolated ?? false,
       clock: this.#clock,
+      clockFromMs: this.#clockFromMs,
       time: this.#time,
       aclOf: (caller) => this.aclOf(caller),
       release: (uuid) => this.#release(uuid),
@@ -271,9 +274,13 @@ export class SecretsCore implements Core {
     this.options.logger.info('secrets core in standby')
   }
 
-  /** Leaves standby with the kept root key. Throws a Refusal (503) if there is none. */
-  async leaveStandby(): Promise<void> {
+  /**
+   * Leaves standby with the kept root key. Throws a Refusal (503) if there is none. `clockMs`: the clock of the last active server has not
+   * passed this time.
+   */
+  async leaveStandby(clockMs = 0): Promise<void> {
     if (this.isActive) return
+    this.#clockFromMs = clockMs
     this.barrier.openFromStandby()
     await this.activateOrSeal()
   }

@@ -78,6 +78,8 @@ interface OpenCoreOptions {
   /** Audit devices are disabled. */
   readonly isIsolated: boolean
   readonly clock: CoreClock
+  /** The clock does not start before this time. */
+  readonly clockFromMs: number
   readonly time: ClockSources
   readonly logger: Logger
   readonly serverInfo: ServerInfo | undefined
@@ -162,7 +164,7 @@ function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: Mount
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
-  const clockMark = new ClockMark({ clock, storage, logger })
+  const clockMark = new ClockMark({ clock, fromMs: options.clockFromMs, storage, logger })
   const tokenExpiry = new TokenExpiry({ tokens, revocation, time: clockMark, logger })
   const expiryTimeMs = () => clockMark.expiryTimeMs()
   const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })

@@ -117,3 +117,14 @@ test('the second step of a login, and of a rekey, is refused with the advice to 
     assert.match(text, /active server changed; (?:start|log in) again/)
   }
 })
+
+test('the clock of the next active server does not go back if its machine is behind', async (t) => {
+  const world = await opened(t)
+  await world.core.enterStandby()
+  const lastMs = world.core.now() + 60_000
+  world.setClock(-240_000)
+  await world.core.leaveStandby(lastMs)
+  assert.equal(world.core.now(), lastMs)
+  world.nowMs += 10_000
+  assert.equal(world.core.now(), lastMs + 9000, 'it approaches the clock of the machine')
+})

@@ -99,7 +99,8 @@ export class HaPart implements HaSide {
       get state() {
         return stateOf(core())
       },
-      open: () => core().leaveStandby(),
+      nowMs: () => core().now(),
+      open: (clockMs) => core().leaveStandby(clockMs),
       async close(isOrderly) {
         const endMs = performance.now() + DRAIN_MS
         while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
