@@ -72,6 +72,8 @@ export interface CoreOptions {
   readonly replication?: ReplicationSide
   /** Absent without high availability. */
   readonly ha?: HaSide
+  /** False while another server of the cluster may be active: engines then change nothing outside of the database. */
+  readonly mayAct?: () => boolean
   /** Directories that audit files must be in; any directory by default. */
   readonly auditDirectories?: readonly string[]
   /** Whether callers without a token may use the endpoints for key shares, by the current configuration; no by default. */
@@ -207,7 +209,7 @@ export class SecretsCore implements Core {
 
   /** Starts the core after the barrier was unsealed. */
   activate(): void {
-    const viewScope = new ViewScope()
+    const viewScope = new ViewScope(undefined, this.options.mayAct)
     const storage = new Storage(this.barrier, viewScope)
     this.#isSuspended = false
     this.#viewScope = viewScope

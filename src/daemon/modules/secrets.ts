@@ -168,7 +168,7 @@ export class SecretsModule {
     )
     this.ha = Ha && new Ha({ config, version, logger: logger.named('ha'), store, apiAddress }, () => this.core)
     this.core = new SecretsCore({
-      ...(this.ha && { ha: this.ha }),
+      ...(this.ha && { ha: this.ha, mayAct: () => this.ha?.isServing ?? false }),
       barrier,
       seal: this.#seal,
       engines: coreEngines,
