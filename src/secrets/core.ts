@@ -4,13 +4,14 @@
  * number of entries.
  */
 import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
 import { type Put, Storage, ViewScope } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
 import type { LoginFailures } from '../engines/framework/login-grant.ts'
 import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
-import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
+import { Fault, messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
@@ -49,6 +50,10 @@ import { storedVersions, versionPut } from './system/version-history.ts'
 
 /** Tokens of a disabled auth method that are revoked in one batch */
 const REVOKED_AT_ONCE = 100
+/** Time for the queued lines of audit devices from before an activation */
+const AUDIT_END_MS = 1000
+/** Time for the first line of an audit device after a takeover */
+const AUDIT_START_MS = 2000
 
 /** The active rule of `sys/config/cors`. */
 type CrossOriginRule = Omit<CorsSetting, 'enabled'>
@@ -102,6 +107,8 @@ export class SecretsCore implements Core {
   #userLockout: UserLockout | undefined
   /** Revokes the storage access of everything in `#open`. */
   #viewScope: ViewScope | undefined
+  /** Of the last activity: its devices may still be open. */
+  #lastTrail: AuditTrail | undefined
   #isSuspended = false
   /** The clock does not start before this time. */
   #clockFromMs = 0
@@ -285,12 +292,24 @@ export class SecretsCore implements Core {
     this.#clockFromMs = clockMs
     this.barrier.openFromStandby()
     await this.activateOrSeal()
+    if (this.options.ha && this.isActive) await this.#requireAudit()
+  }
+
+  /** Another server may be able to record requests. Throws a Fault, in standby again, if this one cannot. */
+  async #requireAudit(): Promise<void> {
+    const { trail } = this.open.auditing
+    const late = sleep(AUDIT_START_MS, false, { ref: false })
+    if (await Promise.race([trail.announce(), late])) return
+    const reasons = trail.states.map(({ fault = 'no response', path }) => `${path} ${fault}`)
+    await this.enterStandby()
+    throw new Fault(`no audit device of this server can record requests: ${reasons.join(', ')}`)
   }
 
   /** Resolves when the queued commits are durable or have failed. */
   async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
+    this.#lastTrail = open?.auditing.trail ?? this.#lastTrail
     const queued = this.#viewScope?.revoke(sealed)
     if (open) this.#closeParts(open)
     await queued
@@ -343,6 +362,7 @@ export class SecretsCore implements Core {
   async activateOrSeal(): Promise<void> {
     const isStandby = this.barrier.standby.isHeld
     try {
+      await this.#endLastTrail()
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
@@ -351,6 +371,13 @@ export class SecretsCore implements Core {
       await this.seal()
       throw error
     }
+  }
+
+  /** A device that does not respond must not prevent the activation. */
+  async #endLastTrail(): Promise<void> {
+    const trail = this.#lastTrail
+    this.#lastTrail = undefined
+    if (trail) await Promise.race([trail.end(), sleep(AUDIT_END_MS, undefined, { ref: false })])
   }
 
   get #standbyMessage(): string {

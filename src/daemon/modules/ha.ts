@@ -104,7 +104,9 @@ export class HaPart implements HaSide {
       async close(isOrderly) {
         const endMs = performance.now() + DRAIN_MS
         while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
-        if (core().isActive) await core().enterStandby()
+        if (!core().isActive) return
+        if (isOrderly) await core().saveAuditHeads()
+        await core().enterStandby()
       },
     }
   }
