@@ -4,20 +4,20 @@
  * number of entries.
  */
 import { randomUUID } from 'node:crypto'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
 import { type Put, Storage, ViewScope } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
 import type { LoginFailures } from '../engines/framework/login-grant.ts'
 import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
-import { Fault, messageOf, sealed, unknownToken } from '../platform/errors.ts'
+import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
 import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
 import type { UserLockout } from './logins/user-lockout.ts'
 import { AuditTrail } from './audit/audit.ts'
+import { endTrail, requireRecording } from './audit/trail-handover.ts'
 import { recordOrigin } from './audit/request-audit.ts'
 import { Leases, leasesLeftError } from './leases/leases.ts'
 import { Mfa } from './mfa/mfa.ts'
@@ -32,7 +32,7 @@ import {
 import { ActiveRequests, type Mount, mountOf, type ResolvedPath } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
-import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-core.ts'
+import { closeParts, CLUSTER_PATH, isolatedEngine, type OpenCore, openCore, stopBackgroundWork } from './open-core.ts'
 import { InFlight } from './request/in-flight.ts'
 import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
@@ -50,10 +50,6 @@ import { storedVersions, versionPut } from './system/version-history.ts'
 
 /** Tokens of a disabled auth method that are revoked in one batch */
 const REVOKED_AT_ONCE = 100
-/** Time for the queued lines of audit devices from before an activation */
-const AUDIT_END_MS = 1000
-/** Time for the first line of an audit device after a takeover */
-const AUDIT_START_MS = 2000
 
 /** The active rule of `sys/config/cors`. */
 type CrossOriginRule = Omit<CorsSetting, 'enabled'>
@@ -297,12 +293,12 @@ export class SecretsCore implements Core {
 
   /** Another server may be able to record requests. Throws a Fault, in standby again, if this one cannot. */
   async #requireAudit(): Promise<void> {
-    const { trail } = this.open.auditing
-    const late = sleep(AUDIT_START_MS, false, { ref: false })
-    if (await Promise.race([trail.announce(), late])) return
-    const reasons = trail.states.map(({ fault = 'no response', path }) => `${path} ${fault}`)
-    await this.enterStandby()
-    throw new Fault(`no audit device of this server can record requests: ${reasons.join(', ')}`)
+    try {
+      await requireRecording(this.open.auditing.trail)
+    } catch (error) {
+      await this.enterStandby()
+      throw error
+    }
   }
 
   /** Resolves when the queued commits are durable or have failed. */
@@ -311,28 +307,8 @@ export class SecretsCore implements Core {
     this.#open = undefined
     this.#lastTrail = open?.auditing.trail ?? this.#lastTrail
     const queued = this.#viewScope?.revoke(sealed)
-    if (open) this.#closeParts(open)
+    if (open) closeParts(open)
     await queued
-  }
-
-  #closeParts(open: OpenCore): void {
-    const {
-      auditing,
-      leases,
-      mountChanges,
-      periodicWork,
-      revocation,
-      tokenExpiry,
-      tidy,
-      tokenLeaseIndex,
-      tokens,
-      userLockout,
-      wrapping,
-    } = open
-    const ofTokens = [tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
-    const parts = [periodicWork, mountChanges, userLockout, ...ofTokens]
-    for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
-    for (const part of [auditing.devices, auditing.trail]) part.close()
   }
 
   /** Seals the barrier immediately and drops all decrypted state. Resolves when the queued writes are finished. */
@@ -362,7 +338,7 @@ export class SecretsCore implements Core {
   async activateOrSeal(): Promise<void> {
     const isStandby = this.barrier.standby.isHeld
     try {
-      await this.#endLastTrail()
+      await endTrail(this.#lastTrail)
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
@@ -371,13 +347,6 @@ export class SecretsCore implements Core {
       await this.seal()
       throw error
     }
-  }
-
-  /** A device that does not respond must not prevent the activation. */
-  async #endLastTrail(): Promise<void> {
-    const trail = this.#lastTrail
-    this.#lastTrail = undefined
-    if (trail) await Promise.race([trail.end(), sleep(AUDIT_END_MS, undefined, { ref: false })])
   }
 
   get #standbyMessage(): string {
@@ -518,9 +487,4 @@ export class SecretsCore implements Core {
       identityToken: () => Promise.reject(sealed()),
     })
   }
-}
-
-/** Must run synchronously after `openCore`, before any timer fires. */
-function stopBackgroundWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
-  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
 }

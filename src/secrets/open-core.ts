@@ -244,3 +244,16 @@ export function isolatedEngine(engine: Engine): Engine {
     ...(furtherTypes && { furtherTypes }),
   }
 }
+
+export function closeParts(open: OpenCore): void {
+  const { auditing, leases, mountChanges, periodicWork, revocation, tokenExpiry, tidy, tokenLeaseIndex, tokens } = open
+  const ofTokens = [tokenExpiry, tokenLeaseIndex, leases, open.wrapping, revocation, tidy, tokens]
+  const parts = [periodicWork, mountChanges, open.userLockout, ...ofTokens]
+  for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
+  for (const part of [auditing.devices, auditing.trail]) part.close()
+}
+
+/** Must run synchronously after `openCore`, before any timer fires. */
+export function stopBackgroundWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
+  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
+}

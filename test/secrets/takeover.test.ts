@@ -25,6 +25,10 @@ function logIn(world: CoreWorld, password: string, name = 'ada'): Promise<CoreAn
   return world.ask('POST', `auth/userpass/login/${name}`, { password }, { token: null })
 }
 
+function lookUp(world: CoreWorld, remote: string): Promise<CoreAnswer> {
+  return world.ask('GET', 'auth/token/lookup-self', undefined, { remote })
+}
+
 test('failed logins count across takeovers, so each takeover allows no further guess', async (t) => {
   let world = await opened(t)
   for (let guess = 1; guess <= 5; guess++) {
@@ -67,11 +71,10 @@ test('a server that is active again does not use counts from its earlier activit
 test('a caller that a quota has blocked stays blocked after a takeover; others start with a full bucket', async (t) => {
   const world = await opened(t)
   await world.ask('POST', 'sys/quotas/rate-limit/all', { rate: 2, interval: '1s', block_interval: '1h' })
-  const ask = (from: CoreWorld, remote: string) => from.ask('GET', 'auth/token/lookup-self', undefined, { remote })
   const three = async (from: CoreWorld, remote: string) =>
-    [await ask(from, remote), await ask(from, remote), await ask(from, remote)].map(({ status }) => status)
+    [await lookUp(from, remote), await lookUp(from, remote), await lookUp(from, remote)].map(({ status }) => status)
   assert.deepEqual(await three(world, '10.0.0.1'), [200, 200, 429])
-  assert.deepEqual(await statuses([ask(world, '10.0.0.2'), ask(world, '10.0.0.2')]), [200, 200])
+  assert.deepEqual(await statuses([lookUp(world, '10.0.0.2'), lookUp(world, '10.0.0.2')]), [200, 200])
   const next = await takeOver(t, world, { engines })
   assert.deepEqual(await three(next, '10.0.0.1'), [429, 429, 429])
   assert.deepEqual(await three(next, '10.0.0.2'), [200, 200, 429])

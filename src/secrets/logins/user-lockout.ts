@@ -7,6 +7,9 @@
  * is durable before the answer. A successful login and an unlock remove it. Entries are bounded by the table in memory: they expire with
  * their counts, and an evicted count has none.
  *
+ * Failure mode. A client needs no token to fail a login, so the rate of writes is limited: in a flood of failures, counts that exceed it
+ * are in memory only. Locks have a limit of their own.
+ *
  * The table is bounded, in names and in characters. An evicted count moves to a sketch (`failure-sketch.ts`) until it expires, so
  * failures with 100,000 other names unlock no name of this process. A name in the sketch is locked like any other, but not in the list
  * of locked names.
@@ -34,6 +37,9 @@ const PAGE_NAMES = 32
 /** Entries that one commit removes. */
 const REMOVED_PER_COMMIT = 500
 const EXPIRY_INTERVAL_MS = 60_000
+/** Counts, and locks, that are stored in a second on average, and at once. */
+const WRITES_PER_SECOND = 100
+const WRITES_MAX = 1000
 const LOG_INTERVAL_MS = 60_000
 
 const countSchema = v.object({
@@ -73,10 +79,14 @@ export class UserLockout {
   #timer: NodeJS.Timeout | undefined
   #isClosed = false
   readonly #failures = new LogOnce({ everyMs: LOG_INTERVAL_MS })
+  readonly #countWrites: WriteBudget
+  readonly #lockWrites: WriteBudget
 
   constructor(options: UserLockoutOptions) {
     this.#options = options
     this.#storage = options.storage.below(PREFIX)
+    this.#countWrites = new WriteBudget(options.now)
+    this.#lockWrites = new WriteBudget(options.now)
   }
 
   /** Starts to load the table and to remove expired counts. */
@@ -173,7 +183,11 @@ export class UserLockout {
         const isRecent = known && this.#now() - known.lastMs < rules.counterResetSeconds * 1000
         const failures = (isRecent ? known.failures : 0) + 1
         const windowMs = Math.max(rules.counterResetSeconds, rules.durationSeconds) * 1000
-        this.#record({ accessor, name, failures, lastMs: this.#now(), windowMs, path: pathOf(mount, name) })
+        const count = { accessor, name, failures, lastMs: this.#now(), windowMs }
+        const writes = failures >= rules.threshold ? this.#lockWrites : this.#countWrites
+        if (writes.take()) this.#record({ ...count, path: pathOf(mount, name) })
+        // An older count of the name may be stored.
+        else this.#set({ ...count, path: this.#storedCount(mount, name)?.path })
       },
       succeeded: (name) => {
         const { path } = this.#storedCount(mount, name) ?? {}
@@ -275,3 +289,26 @@ function pathOf({ facts, record }: Mount, name: string): string {
 }
 
 const NO_FAILURES: LoginFailures = { isLocked: () => false, failed: () => undefined, succeeded: () => undefined }
+
+/** A token bucket. */
+class WriteBudget {
+  readonly #now: () => number
+  #left = WRITES_MAX
+  #atMs: number
+
+  constructor(now: () => number) {
+    this.#now = now
+    this.#atMs = now()
+  }
+
+  /** False while the limit is exceeded. */
+  take(): boolean {
+    const nowMs = this.#now()
+    const more = (Math.max(0, nowMs - this.#atMs) / 1000) * WRITES_PER_SECOND
+    this.#left = Math.min(WRITES_MAX, this.#left + more)
+    this.#atMs = nowMs
+    if (this.#left < 1) return false
+    this.#left--
+    return true
+  }
+}

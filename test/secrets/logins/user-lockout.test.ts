@@ -12,20 +12,23 @@ import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 const NAMES = 1000
 const MINUTE_MS = 60_000
 
+function buffer(entry: { readonly value: Uint8Array } | undefined): Buffer | undefined {
+  return entry && Buffer.from(entry.value)
+}
+
 /** The entries of a store without a barrier. */
 function entriesOf(store: MemoryStore): Storage {
-  const buffer = (entry: { readonly value: Uint8Array } | undefined) => entry && Buffer.from(entry.value)
   return new Storage({
     getShared: (path) => buffer(store.get(path)),
     pendingShared: (path) => buffer(store.pending(path)),
-    list: (prefix = '', options = {}) => store.list(prefix, options),
-    paths: (prefix, options = {}) => store.paths(prefix, options),
+    list: (prefix, options) => store.list(prefix ?? '', options),
+    paths: (prefix, options) => store.paths(prefix, options),
     history: () => ({ epoch: 0, oldest: 0, newest: 0, rows: [] }),
     commit: (batch) => store.commit(batch),
   })
 }
 
-function open() {
+async function open() {
   const clock = { nowMs: 1_000_000_000 }
   const record = newRecord({ path: 'auth/userpass/', type: 'userpass' })
   // Only its record and its secret are looked at.
@@ -34,6 +37,7 @@ function open() {
   const start = () =>
     new UserLockout({ storage: entriesOf(store), logger: recordingLogger([]), now: () => clock.nowMs, namesMax: NAMES })
   const users = start()
+  await users.ready()
   const failures = users.of(mount)
   const fail = (name: string, times: number) => {
     for (let at = 0; at < times; at++) failures.failed(name)
@@ -44,8 +48,8 @@ function open() {
   return { clock, fail, failures, flood, mount, record, start, store, users }
 }
 
-test('failures with many other names neither unlock nor lock a name', () => {
-  const { clock, fail, failures, flood, mount, users } = open()
+test('failures with many other names neither unlock nor lock a name', async () => {
+  const { clock, fail, failures, flood, mount, users } = await open()
   fail('locked', 5)
   fail('begun', 4)
   flood(0)
@@ -73,7 +77,7 @@ test('a flood that locks 60,000 names locks no other names', () => {
 })
 
 test('unlock resets the count of a name in the table and in the sketch', async () => {
-  const { fail, failures, flood, record, users } = open()
+  const { fail, failures, flood, record, users } = await open()
   fail('kept', 5)
   await users.unlock(record.accessor, 'kept')
   assert.equal(failures.isLocked('kept'), false)
@@ -87,8 +91,8 @@ test('unlock resets the count of a name in the table and in the sketch', async (
   assert.equal(failures.isLocked('gone'), true)
 })
 
-test('an expired count does not affect later counts', () => {
-  const { clock, fail, failures, flood } = open()
+test('an expired count does not affect later counts', async () => {
+  const { clock, fail, failures, flood } = await open()
   fail('early', 5)
   flood(0)
   clock.nowMs += 16 * MINUTE_MS
@@ -98,8 +102,8 @@ test('an expired count does not affect later counts', () => {
   assert.equal(failures.isLocked('early'), false)
 })
 
-test('a successful login resets the count, and so do 15 minutes without a failure', () => {
-  const { clock, fail, failures } = open()
+test('a successful login resets the count, and so do 15 minutes without a failure', async () => {
+  const { clock, fail, failures } = await open()
   fail('name', 4)
   failures.succeeded('name')
   fail('name', 4)
@@ -124,7 +128,7 @@ test('a successful login resets the count, and so do 15 minutes without a failur
 })
 
 test('another process continues the counts of answered logins, before and after it has loaded them', async () => {
-  const { fail, failures, mount, record, start, users } = open()
+  const { fail, failures, mount, record, start, users } = await open()
   fail('locked', 5)
   fail('begun', 4)
   fail('right', 4)
@@ -146,9 +150,11 @@ test('another process continues the counts of answered logins, before and after 
 })
 
 test('entries of counts are bounded by the table and removed after they have expired', async () => {
-  const { clock, fail, flood, start, store, users } = open()
-  fail('name', 1)
-  flood(0)
+  const { clock, fail, start, store, users } = await open()
+  for (let at = 0; at < 3 * NAMES; at++) {
+    fail(`name-${at}`, 1)
+    clock.nowMs += 20
+  }
   await users.recorded()
   assert.equal(store.paths('core/lockout/').length, NAMES)
   assert.equal(
@@ -158,4 +164,15 @@ test('entries of counts are bounded by the table and removed after they have exp
   clock.nowMs += 16 * MINUTE_MS
   await start().ready()
   assert.deepEqual(store.paths(''), [])
+})
+
+test('a flood of failed logins stores a thousand counts, and a lock nevertheless', async () => {
+  const { fail, failures, flood, mount, start, store, users } = await open()
+  flood(0)
+  fail('name', 5)
+  await users.recorded()
+  assert.ok(failures.isLocked('name'))
+  assert.ok(store.paths('core/lockout/').length <= 1001, 'counts above the limit are in memory')
+  const next = start()
+  assert.ok(next.of(mount).isLocked('name'))
 })
