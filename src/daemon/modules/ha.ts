@@ -171,14 +171,17 @@ export class HaPart implements HaSide {
       get state() {
         return stateOf(core())
       },
-      open: () => {
+      nowMs: () => core().now(),
+      open: (clockMs) => {
         this.#reads?.close()
-        return core().leaveStandby()
+        return core().leaveStandby(clockMs)
       },
       async close(isOrderly) {
         const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
         while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
-        if (core().isActive) await core().enterStandby()
+        if (!core().isActive) return
+        if (isOrderly) await core().saveAuditHeads()
+        await core().enterStandby()
       },
     }
   }
