@@ -4,7 +4,7 @@
  *
  * An answer of the active server is sent only if its lease was valid after the answer was computed: until then no other server can have been
  * active, so the answer is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only
- * if it certainly was not executed; otherwise its caller is told that the outcome is unknown. A watch continues from its cursor.
+ * if it certainly was not executed; otherwise its caller receives an error that says that the outcome is unknown. A watch continues from its cursor.
  */
 import { Fault, notActive, Refusal } from '../platform/errors.ts'
 import { type AnyOperation, type Call, type Chunk, StreamedAnswer, WholeAnswer } from '../platform/operation.ts'
@@ -29,6 +29,8 @@ export interface ForwardTarget {
   readonly signal: AbortSignal
 }
 
+const IDLE_LOOK_MS = 20
+
 /** The role of this server, and the active one. */
 export interface RoleState
   extends Pick<HaServer, 'isServing' | 'lead' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'> {
@@ -40,6 +42,10 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
+  /** The header `X-Vault-Index` for the newest state. */
+  readonly state: () => string
+  /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
+  readonly answerHere: (operationName: string, call: Call) => Promise<WholeAnswer | undefined>
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
   readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<unknown>
   readonly lasting: LastingRequests
@@ -66,9 +72,17 @@ const MOVED = new Error('another server is active')
 
 export class HaRouting {
   readonly #options: HaRoutingOptions
+  /** Requests in progress, without those that wait for changes. */
+  #held = 0
 
   constructor(options: HaRoutingOptions) {
     this.#options = options
+  }
+
+  /** Resolves when no request is in progress, or after `ms`. */
+  async idle(ms: number): Promise<void> {
+    const endMs = performance.now() + ms
+    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
   }
 
   /** The operation for any member. */
@@ -90,15 +104,25 @@ export class HaRouting {
       begun(await operation.run(now.raw === raw ? input : operation.input.parse(now.raw), now, about))
     const request = { operation, call, run, path, isRead, isLasting: isRead && lasting.isLasting(raw) }
     if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(() => run(call))
-    const first = await this.#held(request)
+    const first = await this.#answered(request)
     const { answer } = first
     if (!(answer instanceof StreamedAnswer) || !first.moved) return answer
     const chunks = this.#resumed(request, { ...first, answer, moved: first.moved })
     return new StreamedAnswer(answer.headers, chunks, answer.accessor)
   }
 
+  async #answered(request: RoutedRequest): Promise<Attempt> {
+    const held = request.isLasting ? 0 : 1
+    this.#held += held
+    try {
+      return await this.#untilAnswered(request)
+    } finally {
+      this.#held -= held
+    }
+  }
+
   /** Executes the request at the active server. While there is none, it waits. */
-  async #held(request: RoutedRequest): Promise<Attempt> {
+  async #untilAnswered(request: RoutedRequest): Promise<Attempt> {
     const { lasting, server } = this.#options
     const { signal } = request.call
     const startedAtMs = performance.now()
@@ -161,26 +185,41 @@ export class HaRouting {
     try {
       const answer = await run(moved ? changedCall(call, { signal: AbortSignal.any([signal, moved.signal]) }) : call)
       const isConfirmed = await confirm()
-      // The caller is told after the effect.
+      // The caller receives the answer after the effect.
       await server.stepDownIfRequested()
       isStream = isConfirmed && answer instanceof StreamedAnswer
       if (isStream && moved) return { answer, confirm, moved }
-      if (isConfirmed) return { answer }
+      if (isConfirmed) return { answer: isRead ? answer : this.#withState(answer) }
       if (answer instanceof BegunStream) await answer.close()
-      if (isRead) return undefined
+      const status = answer instanceof WholeAnswer ? answer.status : 200
+      // A refusal may depend on a state that was not the newest.
+      if (isRead || (status >= 400 && status < 500)) return undefined
       // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
-      const isRefused = answer instanceof WholeAnswer && answer.status >= 500
-      return { answer: isRefused ? unknownOutcome() : answer }
+      return { answer: status >= 500 ? unknownOutcome('changed') : answer }
     } finally {
       if (!isStream) moved?.stop()
     }
   }
 
+  /** Adds the state that includes the change, which the client may require of a later read. */
+  #withState(answer: unknown): unknown {
+    if (!(answer instanceof WholeAnswer) || answer.status >= 300) return answer
+    const headers = { ...answer.headers, 'X-Vault-Index': this.#options.state() }
+    return new WholeAnswer(answer.status, headers, answer.body, answer.accessor)
+  }
+
   /** Undefined when the request must be repeated. */
-  async #forward({ call: { signal }, isRead, operation }: RoutedRequest, call: Call): Promise<Attempt | undefined> {
+  async #forward(
+    { call: { signal }, isLasting, isRead, operation }: RoutedRequest,
+    call: Call,
+  ): Promise<Attempt | undefined> {
     const { forward, serverId, server } = this.#options
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
+    if (isRead && !isLasting && call.hops === 0 && operation.output === 'answer') {
+      const answer = await this.#options.answerHere(operation.name, call)
+      if (answer) return { answer }
+    }
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const holder = () => server.lease?.holder?.serverId
     // A server that steps down still answers what it has begun.
@@ -197,7 +236,8 @@ export class HaRouting {
       if (!(error instanceof Refusal) || signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
       if (wasNotSent || (isRead && isLost(error))) return undefined
-      if (isLost(error)) return { answer: unknownOutcome() }
+      const isSame = holder() === target
+      if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
       throw error
     } finally {
       if (!isStream) moved.stop()
@@ -214,7 +254,7 @@ export class HaRouting {
       if (!isMoved) await this.#change(RETRY_MS, signal)
       const raw = cursor === undefined ? call.raw : lasting.resumed(call.raw, cursor)
       try {
-        const { answer, ...rest } = await this.#held({ ...request, call: changedCall(call, { raw }) })
+        const { answer, ...rest } = await this.#answered({ ...request, call: changedCall(call, { raw }) })
         if (answer instanceof StreamedAnswer && rest.moved) return { ...rest, answer, moved: rest.moved }
         if (answer instanceof WholeAnswer) return answer
         throw new Fault('a request for a stream has another answer')
@@ -250,7 +290,7 @@ export class HaRouting {
     const { trouble } = this.#options.server
     const why =
       trouble === undefined ? 'no server of the cluster is active' : `no server of the cluster is active: ${trouble}`
-    return new Refusal('unavailable', `${why}; sys/ha-status lists the servers`, { 'Retry-After': '1' })
+    return new Refusal('unavailable', `${why}; "outpost status" on each server shows its state`, { 'Retry-After': '1' })
   }
 
   /** Resolves when something may have changed, or after `ms`. */
@@ -320,9 +360,8 @@ function isLost({ code }: Refusal): boolean {
   return code === 'unavailable' || code === 'no_answer'
 }
 
-function unknownOutcome(): WholeAnswer {
-  const text =
-    'the active server changed while the request was executed: it is unknown whether it had an effect, read before you repeat it'
+function unknownOutcome(what: 'changed' | 'did not respond'): WholeAnswer {
+  const text = `the active server ${what} while the request was executed: it is unknown whether it had an effect, read before you repeat it`
   const headers = { 'Content-Type': 'application/json', 'Retry-After': '1' }
   return new WholeAnswer(503, headers, `${JSON.stringify({ errors: [text] })}\n`)
 }

@@ -55,6 +55,8 @@ class ScriptedMember implements RoleState {
       coreState: () => (this.isOpen ? 'unsealed' : 'sealed'),
       forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,
+      state: () => '',
+      answerHere: async () => undefined,
     })
     this.operation = routing.routed(cluster.operationOf(this))
     this.save = routing.routed(cluster.saveOf(this))
@@ -108,6 +110,7 @@ export class ScriptedCluster {
       activeSinceMs: 0,
       leaseMs: 0,
       term,
+      clockMs: 0,
       isReleased: false,
     }
     for (const member of this.#members) {

@@ -123,7 +123,7 @@ export class SecretsModule {
   private constructor(options: SecretsOptions, store: SqliteStore, Ha: typeof HaPart | undefined) {
     const { config, devRootToken, logger, version } = options
     const { type, settings } = config.server.seal
-    const barrier = new Barrier(store)
+    const barrier = new Barrier(store, { hasStandbys: config.server.ha.enabled })
     barrier.onFound = (error) => {
       const which = error instanceof RollbackError ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
@@ -179,8 +179,9 @@ export class SecretsModule {
         },
         () => this.core,
       )
+    this.ha?.openReads(this.#seal)
     this.core = new SecretsCore({
-      ...(this.ha && { ha: this.ha }),
+      ...(this.ha && { ha: this.ha, mayAct: () => this.ha?.isServing ?? false }),
       barrier,
       seal: this.#seal,
       engines: coreEngines,
@@ -242,6 +243,7 @@ export class SecretsModule {
   #reasonToSkipSnapshot(): string | undefined {
     const { core } = this
     if (core.isSecondary) return 'DR secondary'
+    if (this.ha?.role === 'standby') return 'standby'
     if (core.fence) return 'fenced primary'
     return this.clusterId === undefined ? 'not initialized' : undefined
   }
@@ -306,7 +308,7 @@ export class SecretsModule {
         await this.core.activateOrSeal()
         for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
       }
-      if (this.core.isActive && isRotationDue(this.core)) await this.core.barrier.rotate()
+      await this.#keepKeys()
     } catch (error) {
       why = messageOf(error)
       if (why !== said)
@@ -318,6 +320,20 @@ export class SecretsModule {
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()
+  }
+
+  /** Only the active server changes keys. A standby looks whether its root key was replaced. */
+  async #keepKeys(): Promise<void> {
+    const { core } = this
+    const { barrier } = core
+    if (core.isHaStandby && !barrier.standby.fits()) {
+      this.#logger.warn(
+        'this standby is sealed: the root key was replaced while it was away; next: outpost operator unseal',
+      )
+    }
+    if (!core.isActive) return
+    if (isRotationDue(core)) await barrier.rotate()
+    await barrier.removeSuccessors()
   }
 
   #stopTicking(): void {
