@@ -333,12 +333,12 @@ class BegunStream {
 }
 
 async function begun(answer: unknown): Promise<unknown> {
-  if (!isStream(answer)) return answer
+  if (!isIterable(answer)) return answer
   const rest = answer[Symbol.asyncIterator]()
   return new BegunStream(await rest.next(), rest)
 }
 
-function isStream(answer: unknown): answer is AsyncIterable<Chunk> {
+function isIterable(answer: unknown): answer is AsyncIterable<Chunk> {
   return typeof answer === 'object' && answer !== null && Symbol.asyncIterator in answer
 }
 

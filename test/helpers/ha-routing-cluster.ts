@@ -42,6 +42,8 @@ class ScriptedMember implements RoleState {
   isServing = false
   isOpen = true
   isKilled = false
+  /** Number of times that the core was closed: streams that began before end as those of a sealed core. */
+  closed = 0
   lease: { holder: LeaseHolder | undefined; term: number } = { holder: undefined, term: 0 }
   readonly trouble = undefined
   readonly killed = Promise.withResolvers<never>()
@@ -143,6 +145,7 @@ export class ScriptedCluster {
     member.changed()
     this.#wake()
     ;[member.phase, member.isOpen] = ['standby', true]
+    member.closed++
     for (const each of this.#members) {
       if (each.lease.holder?.serverId === member.name) each.lease = { holder: undefined, term: 0 }
       each.changed()
@@ -227,13 +230,16 @@ export class ScriptedCluster {
     const cursor = raw.headers['last_event_id'] ?? query.get('cursor') ?? `1-${this.#newest}`
     this.cursors.push(cursor)
     this.waits.push(query.get('wait') ?? '')
+    if (!member.isOpen) return new WholeAnswer(503, {}, '{"errors":["Vault is sealed"]}')
     if (this.isRevoked) return new WholeAnswer(403, {}, '{"errors":["permission denied"]}')
+    const { closed } = member
+    const isClosed = () => !member.isOpen || member.closed !== closed
     const check = () => {
-      if (!member.isOpen) throw sealed()
+      if (isClosed()) throw sealed()
       if (this.isRevoked) throw new Rejection(403, 'permission denied')
     }
     if (query.get('stream') !== undefined || raw.headers['accept'] !== undefined) {
-      return streamedAnswer(this.#events(member, cursor, signal), { check, raw, signal })
+      return streamedAnswer(this.#events(isClosed, cursor, signal), { check, raw })
     }
     const from = sequenceOf(cursor)
     await this.#change(from, signal)
@@ -241,10 +247,11 @@ export class ScriptedCluster {
     return new WholeAnswer(200, {}, JSON.stringify({ events }))
   }
 
-  async *#events(member: ScriptedMember, start: string, signal: AbortSignal): AsyncGenerator<StreamEvent[]> {
+  async *#events(isClosed: () => boolean, start: string, signal: AbortSignal): AsyncGenerator<StreamEvent[]> {
     yield [{ cursor: start }]
-    for (let at = sequenceOf(start); !signal.aborted; ) {
-      if (!member.isOpen) throw sealed()
+    for (let at = sequenceOf(start); ; ) {
+      if (isClosed()) throw sealed()
+      if (signal.aborted) return
       const events: StreamEvent[] = []
       while (at < this.#newest)
         events.push({ cursor: `1-${++at}`, value: { sequence: at, path: 'a "cursor":"1-99"\nid: 1-99\n' } })

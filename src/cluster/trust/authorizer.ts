@@ -114,15 +114,15 @@ export function createMemberAuthorizer(
   isActive: () => boolean,
   times = HELD_TIMES,
 ): Authorizer {
-  const held = heldAuthorizer(() => (isActive() ? core : asking), times)
+  const either = heldAuthorizer(() => (isActive() ? core : asking), times)
   return {
-    ...held,
+    ...either,
     get recheckMs() {
-      return held.recheckMs
+      return either.recheckMs
     },
     grantsOf(token, remote, isRecheck, mayAsk = true) {
       if (!mayAsk && !isActive()) throw notActive()
-      return held.grantsOf?.(token, remote, isRecheck, mayAsk) ?? refuseGrants()
+      return either.grantsOf?.(token, remote, isRecheck, mayAsk) ?? refuseGrants()
     },
   }
 }

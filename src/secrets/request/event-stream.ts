@@ -59,17 +59,13 @@ export function eventStreamOf({ headers }: RawInput): { readonly lastCursor: str
   return isAccepted ? { lastCursor: headers['last_event_id'] || undefined } : undefined
 }
 
-interface StreamCall {
-  /** Throws a Rejection when the caller has lost its permission. */
-  readonly check: () => void
-  readonly raw: RawInput
-  /** Aborts when the answer is not read any more. */
-  readonly signal: AbortSignal
-}
-
-export function streamedAnswer(stream: AsyncIterable<readonly StreamEvent[]>, call: StreamCall): StreamedAnswer {
-  const format = eventStreamOf(call.raw) ? SERVER_SENT_EVENTS : JSON_LINES
-  return new StreamedAnswer(format.headers, chunksOf(stream, format, call))
+/** `check` throws a Rejection when the caller has lost its permission. */
+export function streamedAnswer(
+  stream: AsyncIterable<readonly StreamEvent[]>,
+  { check, raw }: { readonly check: () => void; readonly raw: RawInput },
+): StreamedAnswer {
+  const format = eventStreamOf(raw) ? SERVER_SENT_EVENTS : JSON_LINES
+  return new StreamedAnswer(format.headers, chunksOf(stream, format, check))
 }
 
 /** Duration of a long poll that states none. */
@@ -125,7 +121,7 @@ function lastBetween(bytes: Buffer, before: string, after: string): string | und
 async function* chunksOf(
   stream: AsyncIterable<readonly StreamEvent[]>,
   format: StreamFormat,
-  { check, signal }: Pick<StreamCall, 'check' | 'signal'>,
+  check: () => void,
 ): AsyncGenerator<Uint8Array> {
   try {
     let prefix = format.first
@@ -136,8 +132,7 @@ async function* chunksOf(
     }
   } catch (error) {
     const answer = rejectionAnswer(error)
-    // Without a reader there is no last line; one whose request is repeated at another server must not see it.
-    if (!answer || signal.aborted) throw error
+    if (!answer) throw error
     yield Buffer.from(format.last(answer))
   }
 }

@@ -115,18 +115,19 @@ test('a refused call leaves its body unread', async (t) => {
   assert.equal(isRead, false)
 })
 
+async function* endless() {
+  for (;;) {
+    yield Buffer.alloc(50_000)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}
+
 test('a body that breaks, or whose caller has gone, never looks complete', async (t) => {
   const seen: unknown[] = []
   const { upload, server } = world(t, (call) => hashed(call).then((value) => seen.push(value)))
   const broken = upload(chunks([Buffer.alloc(50_000)], undefined, new Refusal('request_timeout', 'too slow')))
   await assert.rejects(broken, (error) => error instanceof Refusal && error.code === 'request_timeout')
   const caller = new AbortController()
-  async function* endless() {
-    for (;;) {
-      yield Buffer.alloc(50_000)
-      await new Promise((resolve) => setTimeout(resolve, 5))
-    }
-  }
   const left = upload(endless(), caller.signal)
   setTimeout(() => caller.abort(), 50)
   await assert.rejects(left, Refusal)
@@ -134,15 +135,16 @@ test('a body that breaks, or whose caller has gone, never looks complete', async
   assert.deepEqual(seen, [])
 })
 
+const part = (sequence: number, length: number, isLast = false) =>
+  ({ kind: 'body', sequence, bytes: Buffer.alloc(length), isLast }) as const
+const read = async (receive: (body: ReceivedBody) => void) => {
+  const body = new ReceivedBody(() => setImmediate(() => receive(body)))
+  let bytes = 0
+  for await (const chunk of body) bytes += chunk.length
+  return bytes
+}
+
 test('a lost part, and more bytes than allowed, break the body', async () => {
-  const part = (sequence: number, length: number, isLast = false) =>
-    ({ kind: 'body', sequence, bytes: Buffer.alloc(length), isLast }) as const
-  const read = async (receive: (body: ReceivedBody) => void) => {
-    const body = new ReceivedBody(() => setImmediate(() => receive(body)))
-    let bytes = 0
-    for await (const chunk of body) bytes += chunk.length
-    return bytes
-  }
   const complete = await read((body) => {
     for (const message of [part(0, 10), part(1, 5), part(2, 0), part(2, 0, true)]) body.receive(message)
   })

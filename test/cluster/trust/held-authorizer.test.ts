@@ -55,6 +55,8 @@ function member(times = TIMES) {
 
 const code = (error: unknown) => (error instanceof Refusal ? error.code : error)
 
+const isNotActive = (error: unknown) => code(error) === 'not_active'
+
 test('a token is resolved here while this server is active, and by the active server otherwise', async () => {
   const { authorizer, state } = member()
   const resolved = authorizer.resolve('t')
@@ -87,9 +89,8 @@ test('while no server is active, a request waits and a configured token does not
 test('a request is refused if no server becomes active', async () => {
   const { authorizer, state } = member()
   state.active = 'none'
-  const refused = (error: unknown) => code(error) === 'not_active'
-  await assert.rejects(async () => authorizer.resolve('t'), refused)
-  await assert.rejects(async () => authorizer.grantsOf?.('t'), refused)
+  await assert.rejects(async () => authorizer.resolve('t'), isNotActive)
+  await assert.rejects(async () => authorizer.grantsOf?.('t'), isNotActive)
 })
 
 test('a server that is asked as the active one does not ask another', async () => {
@@ -99,10 +100,7 @@ test('a server that is asked as the active one does not ask another', async () =
   assert.deepEqual(await ask(2), grantsOf('t here'))
   state.active = 'there'
   assert.deepEqual(await ask(1), grantsOf('t there'))
-  await assert.rejects(
-    async () => ask(2),
-    (error) => code(error) === 'not_active',
-  )
+  await assert.rejects(async () => ask(2), isNotActive)
 })
 
 test('an answer in progress continues while the active server changes, and ends when its caller was revoked', async (t) => {
