@@ -53,8 +53,6 @@ export interface AskOptions {
   readonly token?: string | null | undefined
   readonly headers?: Readonly<Record<string, string>>
   readonly remote?: string
-  /** Number of processes that have forwarded the request. */
-  readonly hops?: number
   /** Aborts when the caller disconnects. */
   readonly signal?: AbortSignal
 }
@@ -209,7 +207,7 @@ export class CoreWorld {
       signal: options.signal ?? new AbortController().signal,
       raw,
       token,
-      hops: options.hops ?? 0,
+      hops: 0,
       remote: options.remote ?? '127.0.0.1',
     }
     const answer = await handleRequest(this.core, VERBS[method] ?? 'read', raw, call)
