@@ -61,7 +61,7 @@ interface OtherServers {
   requireNoOtherCore(): Promise<void>
   /** The core was sealed: agents clear their token caches. */
   sealed(): Promise<void>
-  activeServerId: (() => string | undefined) | undefined
+  readonly calls: { activeServerId: (() => string | undefined) | undefined }
 }
 
 export class SecretsModule {
@@ -201,19 +201,24 @@ export class SecretsModule {
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     const routed = (operation: AnyOperation) => this.ha?.routing.routed(operation) ?? operation
     this.operations = secretsOperations(this.core).map(routed)
-    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core))]
     this.snapshots = snapshotOperations(this.core, {
       save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.metrics.snapshotSaved(),
-    })
+    }).map(routed)
+    // A standby forwards them to the active server.
+    const forMembers = this.ha ? this.snapshots : []
+    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core)), ...forMembers]
   }
 
   join(cluster: OtherServers): void {
     this.#cluster = cluster
     const { ha } = this
-    if (ha) cluster.activeServerId = () => ha.activeServerId
-    this.core.onSeal(() => cluster.sealed())
+    if (ha) cluster.calls.activeServerId = () => ha.activeServerId
+    // Another server is active soon, and the tokens stay valid.
+    this.core.onSeal(async () => {
+      if (!ha?.isSteppingDown) await cluster.sealed()
+    })
   }
 
   #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, source: SnapshotSource): SnapshotSchedule {

@@ -341,7 +341,7 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   if (reply?.stream) {
     if (head.wrapping) throw unwrappable()
     const check = () => authorizeAgain(core, request, verb, body)
-    return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
+    return streamedAnswer(reply.stream, { check, raw, signal: request.call.signal })
   }
   if (needsFullCommit(reply, head)) {
     const warnings = (visible: Reply | undefined) => warningsOf(match, body, visible)
