@@ -65,7 +65,7 @@ export class HaRouting {
     if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(runHere)
     const endMs = performance.now() + HELD_MS
     for (;;) {
-      if (OWN_PATHS.test(path) || coreState() !== 'unsealed') return runHere()
+      if (OWN_PATHS.test(path) || (coreState() !== 'unsealed' && !this.#isChanging)) return runHere()
       const outcome = server.isServing
         ? await this.#serveHere(runHere, isRead)
         : await this.#forward(operation, call, isRead)
@@ -74,6 +74,12 @@ export class HaRouting {
       if (performance.now() > endMs) throw this.#noActive()
       await this.#change(Math.min(RETRY_MS, endMs - performance.now()), call.signal)
     }
+  }
+
+  /** While the core opens or closes, it is neither active nor in standby. */
+  get #isChanging(): boolean {
+    const { phase } = this.#options.server
+    return phase === 'taking over' || phase === 'stepping down'
   }
 
   async #initialize(run: () => Promise<unknown>): Promise<unknown> {
