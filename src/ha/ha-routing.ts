@@ -22,6 +22,16 @@ const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
 /** Served by each server for itself. */
 const OWN_PATHS = /^sys\/(?:health|leader|seal-status|seal|unseal|init)$/
 
+const IDLE_LOOK_MS = 20
+
+interface RoutedRequest {
+  /** Runs it on this server. */
+  readonly run: () => Promise<unknown>
+  readonly path: string
+  readonly isRead: boolean
+  readonly endMs: number
+}
+
 export interface ForwardTarget {
   readonly serverId: string
   readonly signal: AbortSignal
@@ -35,15 +45,27 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
+  /** The header `X-Vault-Index` for the newest state. */
+  readonly state: () => string
+  /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
+  readonly answerHere: (operationName: string, call: Call) => Promise<WholeAnswer | undefined>
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
   readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer>
 }
 
 export class HaRouting {
   readonly #options: HaRoutingOptions
+  /** Requests in progress. */
+  #held = 0
 
   constructor(options: HaRoutingOptions) {
     this.#options = options
+  }
+
+  /** Resolves when no request is in progress, or after `ms`. */
+  async idle(ms: number): Promise<void> {
+    const endMs = performance.now() + ms
+    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
   }
 
   /** The operation for any member. */
@@ -57,17 +79,31 @@ export class HaRouting {
   }
 
   async #serve(operation: AnyOperation, input: unknown, call: Call, about: unknown): Promise<unknown> {
-    const { coreState, server } = this.#options
+    const { coreState } = this.#options
     const { raw } = call
     const path = (raw.params['path'] ?? '').replace(/\/+$/, '')
     const isRead = READS.has(operation.name)
     const runHere = async () => await operation.run(input, call, about)
     if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(runHere)
     const endMs = performance.now() + HELD_MS
+    this.#held++
+    try {
+      return await this.#untilAnswered(operation, { run: runHere, path, isRead, endMs }, call)
+    } finally {
+      this.#held--
+    }
+  }
+
+  async #untilAnswered(
+    operation: AnyOperation,
+    { endMs, isRead, path, run }: RoutedRequest,
+    call: Call,
+  ): Promise<unknown> {
+    const { coreState, server } = this.#options
     for (;;) {
-      if (OWN_PATHS.test(path) || (coreState() !== 'unsealed' && !this.#isChanging)) return runHere()
+      if (OWN_PATHS.test(path) || (coreState() !== 'unsealed' && !this.#isChanging)) return run()
       const outcome = server.isServing
-        ? await this.#serveHere(runHere, isRead)
+        ? await this.#serveHere(run, isRead)
         : await this.#forward(operation, call, isRead)
       if (outcome !== undefined) return outcome.answer
       if (call.signal.aborted) throw new Refusal('unavailable', 'the caller has disconnected')
@@ -104,11 +140,18 @@ export class HaRouting {
     const isSameTerm = server.isServing && server.lease?.term === term
     // The caller is told after the effect.
     await server.stepDownIfRequested()
-    if (isSameTerm) return { answer }
+    if (isSameTerm) return { answer: isRead ? answer : this.#withState(answer) }
     if (isRead) return undefined
     // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
     const isRefused = answer instanceof WholeAnswer && answer.status >= 500
     return { answer: isRefused ? unknownOutcome('changed') : answer }
+  }
+
+  /** Adds the state that includes the change, which the client may require of a later read. */
+  #withState(answer: unknown): unknown {
+    if (!(answer instanceof WholeAnswer) || answer.status >= 300) return answer
+    const headers = { ...answer.headers, 'X-Vault-Index': this.#options.state() }
+    return new WholeAnswer(answer.status, headers, answer.body, answer.accessor)
   }
 
   /** Undefined when the request must be repeated. */
@@ -116,6 +159,8 @@ export class HaRouting {
     const { forward, serverId, server } = this.#options
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
+    const answer = isRead && call.hops === 0 ? await this.#options.answerHere(operation.name, call) : undefined
+    if (answer) return { answer }
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const moved = new AbortController()
     let giveUp: NodeJS.Timeout | undefined
@@ -133,9 +178,8 @@ export class HaRouting {
       if (!(error instanceof Refusal) || call.signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
       if (wasNotSent || (isRead && isLost(error))) return undefined
-      if (isLost(error)) {
-        return { answer: unknownOutcome(server.lease?.holder?.serverId === target ? 'did not respond' : 'changed') }
-      }
+      const isSame = server.lease?.holder?.serverId === target
+      if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
       throw error
     } finally {
       stopWatching()

@@ -10,11 +10,16 @@ import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
+import { localFirst } from '../../ha/leader-placement.ts'
 import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
+import { stateHeader } from '../standby/read-conditions.ts'
+import { RowQuestions } from '../standby/row-questions.ts'
+import { StandbyReads } from '../standby/standby-reads.ts'
+import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
@@ -25,8 +30,10 @@ const RECONNECT_MS = 100
 /** Time for requests in progress before the core closes. */
 const DRAIN_MS = 500
 const DRAIN_LOOK_MS = 10
-/** Interval at which a standby looks whether its entries are to be verified, and number of new rows after which they are. */
-const VERIFY_LOOK_MS = 10_000
+/** Time for requests that wait for the next active server when this one stops. */
+const LEAVE_MS = 2000
+/** Interval at which a standby looks whether it is ready, and number of new rows after which its entries are verified again. */
+const READY_LOOK_MS = 500
 const VERIFY_ROWS = 20_000
 /** A member that has not reported for this time is lost. */
 const LOST_MS = 5 * TIMINGS.haReportMs
@@ -56,6 +63,8 @@ export class HaPart implements HaSide {
   #verifying: NodeJS.Timeout | undefined
   /** Row up to which the entries were verified; -1 before the first time. */
   #verifiedRow = -1
+  #isPreparing = false
+  #reads: StandbyReads | undefined
 
   /** `core`: once the module is open. */
   constructor(options: HaPartOptions, core: () => SecretsCore) {
@@ -83,6 +92,8 @@ export class HaPart implements HaSide {
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
+      state: () => stateHeader(store.clusterId, store.position().sequence),
+      answerHere: async (name, call) => await this.#reads?.answer(name, call),
       forward: (operation, call, to) => peers().forwardTo(to, operation, call),
     })
   }
@@ -96,11 +107,44 @@ export class HaPart implements HaSide {
     return this.#server.commitLog
   }
 
+  /** Lets this server answer reads while it is a standby. */
+  openReads(seal: Seal): void {
+    const { config, logger, store, version } = this.#options
+    this.#reads = new StandbyReads({
+      store,
+      seal,
+      version,
+      clusterName: config.name,
+      logger,
+      rootKey: () => this.#core().barrier.standby.copy(),
+      questions: new RowQuestions(() => this.#server.activeRow()),
+      hurry: () => this.#server.hurry(),
+    })
+  }
+
   /** Connects to NATS and looks for the active server. */
   start(peers: HaPeers): void {
     this.#peers = peers
     this.#server.start()
-    this.#verifying = setInterval(() => void this.#verify(), VERIFY_LOOK_MS).unref()
+    this.#verifying = setInterval(() => void this.#keepReady(), READY_LOOK_MS).unref()
+  }
+
+  /** Verifies the entries of a standby, and opens them for reads. */
+  async #keepReady(): Promise<void> {
+    const { logger, store } = this.#options
+    const { standby } = this.#core().barrier
+    const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole
+    if (this.#isPreparing || !isReady()) return isReady() ? undefined : this.#reads?.close()
+    this.#isPreparing = true
+    try {
+      await this.#verify()
+      if (isReady() && this.#reads && !this.#reads.isOpen && this.#verifiedRow >= 0) this.#reads.open()
+    } catch (error) {
+      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
+      logger.warn('entries not verified', { error: messageOf(error) })
+    } finally {
+      this.#isPreparing = false
+    }
   }
 
   /**
@@ -108,18 +152,14 @@ export class HaPart implements HaSide {
    * another program is found before it.
    */
   async #verify(): Promise<void> {
-    const { logger, store } = this.#options
-    const { standby } = this.#core().barrier
+    const { store } = this.#options
     const { sequence } = store.position()
     const isDue = sequence - this.#verifiedRow >= VERIFY_ROWS || (this.#verifiedRow < 0 && sequence > 0)
-    if (this.#server.phase !== 'standby' || !standby.isHeld || !store.isWhole || !isDue) return
+    if (!isDue) return
+    await this.#core().barrier.standby.verified(() => undefined, true)
+    // The parts of the entry set are durable after the next order.
+    await store.markSeen()
     this.#verifiedRow = sequence
-    try {
-      await standby.verified(() => undefined, true)
-    } catch (error) {
-      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
-      logger.warn('entries not verified', { error: messageOf(error) })
-    }
   }
 
   #haCore(): HaCore {
@@ -128,7 +168,10 @@ export class HaPart implements HaSide {
       get state() {
         return stateOf(core())
       },
-      open: () => core().leaveStandby(),
+      open: () => {
+        this.#reads?.close()
+        return core().leaveStandby()
+      },
       async close(isOrderly) {
         const endMs = performance.now() + DRAIN_MS
         while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
@@ -207,10 +250,13 @@ export class HaPart implements HaSide {
   /** Lets another server become active before this one stops. Never rejects. */
   async leave(): Promise<void> {
     await this.#server.leave()
+    // Requests that arrived meanwhile are forwarded to the next active server.
+    await this.routing.idle(LEAVE_MS)
   }
 
   async stop(): Promise<void> {
     clearInterval(this.#verifying)
+    this.#reads?.close()
     await this.#server.stop()
   }
 }
@@ -240,7 +286,8 @@ function memberOf(
 function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConnection> {
   return connect({
     ...loginOf(nats, nats.servers),
-    servers: [...nats.servers],
+    servers: localFirst(nats.servers),
+    noRandomize: true,
     name: `outpost ${name} ha`,
     inboxPrefix: `outpost.${region}.ha.inbox`,
     timeout: CONNECT_MS,

@@ -77,6 +77,10 @@ export class HaBucket {
     this.#bucket = bucket
   }
 
+  get streamName(): string {
+    return `KV_${this.#bucket}`
+  }
+
   async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
     const entry = await this.#kv.get(ACTIVE_KEY)
     if (!entry) return { holder: undefined, revision: 0 }

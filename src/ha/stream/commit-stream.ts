@@ -78,6 +78,8 @@ export class CommitStream {
   readonly #subject: string
   /** Subject of stored messages. */
   readonly #stored: string
+  /** Of the follower. */
+  #arrived: ArrivedMessages | undefined
   /** Identifies the stream: it differs after the stream was deleted and created again. */
   readonly identity: string
 
@@ -176,20 +178,15 @@ export class CommitStream {
    */
   async *readFrom(sequence: number): AsyncGenerator<StoredMessage> {
     let next = sequence
-    const batch = await this.#manager.direct.getBatch(this.name, {
-      seq: sequence,
-      batch: READ_MESSAGES,
-      max_bytes: READ_BYTES,
-    })
     try {
-      for await (const { data, pending, seq } of batch) {
+      const options = { seq: sequence, batch: READ_MESSAGES, max_bytes: READ_BYTES }
+      for await (const { data, pending, seq } of await this.#manager.direct.getBatch(this.name, options)) {
         if (seq !== next) break
         next++
         yield { sequence: seq, payload: data, pending }
       }
-    } catch (error) {
-      // The answer to a batch that begins after the newest message is a status instead of an empty batch.
-      if (!isNoMessageStatus(error)) throw error
+    } catch {
+      // The replica has no such message, or does not answer.
     }
     if (next > sequence) return
     const payload = await this.read(sequence)
@@ -204,6 +201,7 @@ export class CommitStream {
    */
   async *follow(sequence: number, signal: AbortSignal): AsyncGenerator<StoredMessage> {
     const arrived = new ArrivedMessages()
+    this.#arrived = arrived
     const subscription = this.#connection.subscribe(this.#stored, {
       callback(error, { data, headers }) {
         if (!error) arrived.add({ sequence: Number(headers?.get(SEQUENCE_HEADER)), payload: data, pending: 0 })
@@ -232,13 +230,25 @@ export class CommitStream {
         if (isBehind || signal.aborted) continue
         const isIdle = await arrived.wait(LOOK_MS)
         // Messages that follow soon become one transaction.
-        if (!isIdle) await sleep(GATHER_MS)
-        else isBehind = (await this.bounds()).last >= next
+        if (!isIdle) await arrived.gather(GATHER_MS)
+        else isBehind = await this.#hasMore(next)
       }
     } finally {
       signal.removeEventListener('abort', stop)
       subscription.unsubscribe()
     }
+  }
+
+  /** Rejects when the message was trimmed. */
+  async #hasMore(next: number): Promise<boolean> {
+    const { first, last } = await this.bounds()
+    if (first > next) throw new Fault(`the stream ${this.name} no longer has message ${next}, it begins at ${first}`)
+    return last >= next
+  }
+
+  /** The follower does not wait for more messages for a moment. */
+  hurry(): void {
+    this.#arrived?.hurry()
   }
 
   /** Removes the messages before `sequence`, which no member needs. Rejects with errors of NATS. */

@@ -113,6 +113,7 @@ export class SqliteStore implements Store, ReplicaStore {
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
+  #visibleRow: number
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
   #closed = false
@@ -158,7 +159,11 @@ export class SqliteStore implements Store, ReplicaStore {
     }
     // A caller that gets a result must read the new state.
     queue.onReport = () => this.#snapshot.end()
-    queue.onWritten = (batch, sequence) => this.#cache.applyBatch(batch, sequence)
+    queue.onWritten = (batch, sequence) => {
+      this.#cache.applyBatch(batch, sequence)
+      this.#visibleRow = sequence
+    }
+    this.#visibleRow = queue.newest
     queue.onFailure(() => this.#cache.clear())
     queue.sizeOf = (name) => this.pending(name)?.value.length
   }
@@ -241,6 +246,11 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#log.position()
   }
 
+  /** Sequence of the newest row that reads include. The database may have later ones, which reads may include in part. */
+  get visibleRow(): number {
+    return this.#visibleRow
+  }
+
   rowsAfter(sequence: number, limits: RowLimits): LogRow[] {
     return this.#read(() => this.#log.rowsAfter(sequence, limits))
   }
@@ -312,7 +322,8 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   async #replicate(order: ReplicaOrder): Promise<ReplicaState> {
-    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole }) => {
+    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole, position }) => {
+      this.#visibleRow = position.sequence
       this.#epoch = epoch
       this.#isWhole = isWhole
       this.tree.changed()
@@ -344,13 +355,24 @@ export class SqliteStore implements Store, ReplicaStore {
    * then nothing was written, when a group does not follow the newest row.
    */
   async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
-    const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch }) => {
-      this.#epoch = epoch
-      this.tree.changed()
-      this.#cache.clear()
-    })
-    return state.position
+    const finish = this.onApplying?.(groups)
+    try {
+      const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, position }) => {
+        this.#epoch = epoch
+        this.#visibleRow = position.sequence
+        this.tree.changed()
+        this.#cache.clear()
+        finish?.(true)
+      })
+      return state.position
+    } catch (error) {
+      finish?.(false)
+      throw error
+    }
   }
+
+  /** Called before groups of the commit stream are applied. The result is called in the turn in which reads see them, or after a failure. */
+  onApplying: ((groups: readonly LoggedGroup[]) => (isDone: boolean) => void) | undefined
 
   entriesAt(paths: readonly string[]): EntriesAt {
     const entries: ReplicaEntry[] = []
