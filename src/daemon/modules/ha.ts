@@ -18,6 +18,7 @@ import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
 import { RowQuestions } from '../standby/row-questions.ts'
+import { coreEngines, ownEngines } from './engines.ts'
 import { StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
@@ -112,6 +113,8 @@ export class HaPart implements HaSide {
     const { config, logger, store, version } = this.#options
     this.#reads = new StandbyReads({
       store,
+      engines: coreEngines,
+      own: ownEngines,
       seal,
       version,
       clusterName: config.name,
