@@ -1,5 +1,6 @@
 /** The web interface: starts the session and shows the frame. */
 import { render } from 'preact'
+import './core.ts'
 import './style/tokens.css'
 import './style/base.css'
 import './style/shell.css'

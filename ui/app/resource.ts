@@ -1,5 +1,5 @@
 /** Data of a view: loaded, refreshed, and aborted when the view is left. */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 
 export interface Resource<T> {
   /** The last result; kept while it is loaded again, and after an error. */
@@ -36,11 +36,15 @@ export function useResource<T>(
   const key = useRef<readonly unknown[]>(inputs)
   const isChanged = key.current.some((value, index) => value !== inputs[index])
 
-  useEffect(() => {
+  // The request leaves before the browser draws the frame that shows the loading state.
+  useLayoutEffect(() => {
     const abort = new AbortController()
     const isSame = !key.current.some((value, index) => value !== inputs[index])
     key.current = inputs
-    setState((before) => (isSame ? { ...before, isLoading: true } : { isLoading: true }))
+    setState((before) => {
+      if (before.isLoading && (isSame || (before.data === undefined && before.error === undefined))) return before
+      return isSame ? { ...before, isLoading: true } : { isLoading: true }
+    })
     loader.current(abort.signal).then(
       (data) => abort.signal.aborted || setState({ data, isLoading: false }),
       (error: unknown) => {

@@ -1,0 +1,27 @@
+/**
+ * What most views use. The builder adds an import of this file to each view (scripts/ui-bundle.ts): so all of it is one script, which the
+ * browser loads with the page. Otherwise each set of views would share a script of its own, and a page would load a dozen.
+ */
+import './api/capabilities.ts'
+import './api/client.ts'
+import './app/invisible-characters.ts'
+import './app/keys.ts'
+import './app/location.ts'
+import './app/login-request.ts'
+import './app/palette.tsx'
+import './app/resource.ts'
+import './app/session.ts'
+import './app/toasts.tsx'
+import './components/button.tsx'
+import './components/data-table.tsx'
+import './components/dialog.tsx'
+import './components/field.tsx'
+import './components/format.tsx'
+import './components/link.tsx'
+import './components/media.ts'
+import './components/states.tsx'
+import './components/tabs.tsx'
+import './components/view.tsx'
+import './views/logs/list/log-targets.ts'
+import './views/logs/stream/log-target.ts'
+import './views/logs/wall/wall-tails.ts'
