@@ -203,6 +203,27 @@ test('visible hosts are read first, a sweep reads each host once, and few reads 
   assert.ok(changes < 10, `${changes} changes`)
 })
 
+test('hosts that scroll by are not read; those on the screen are read when the list has stopped', async () => {
+  const read: string[] = []
+  const poller = new Poller<string>({
+    refreshMs: 60_000,
+    onChange: () => undefined,
+    read: (id) => Promise.resolve(read.push(id)).then(() => id),
+  })
+  try {
+    poller.show(['first'])
+    for (let at = 0; at < 20; at++) {
+      poller.show([`passing-${at}`])
+      await delay(5)
+    }
+    poller.show(['last'])
+    await eventually(() => poller.reading('last') !== undefined)
+  } finally {
+    poller.close()
+  }
+  assert.deepEqual(read, ['first', 'last'])
+})
+
 test('failing checks are first, and each has advice', () => {
   const checks = [
     { name: 'disk', state: 'ok', reason: '' },

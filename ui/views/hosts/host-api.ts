@@ -1,15 +1,17 @@
 /** Requests of the views of hosts. */
 import { read, send } from '../../api/client.ts'
+import type { ShowPart } from '../../app/resource.ts'
 import type { HostStub } from './host-filter.ts'
 import { hostUsage, type HostUsage } from './usage.ts'
 
 /** A page is parsed within one frame. */
 const PAGE = 1000
 
-/** All hosts, or those with all of this metadata. */
+/** All hosts, or those with all of this metadata. Shows the first page while the others are loaded. */
 export async function loadHosts(
   meta: readonly (readonly [string, string])[],
   signal: AbortSignal,
+  showPart?: ShowPart<readonly HostStub[]>,
 ): Promise<readonly HostStub[]> {
   const selection = Object.fromEntries(meta.map(([key, value]) => [`meta.${key}`, value]))
   const hosts: HostStub[] = []
@@ -20,6 +22,7 @@ export async function loadHosts(
     const page: readonly HostStub[] = await response.json()
     hosts.push(...page)
     next = response.headers.get('X-Nomad-NextToken') ?? undefined
+    if (next !== undefined && hosts.length === page.length) showPart?.(page)
   } while (next !== undefined)
   return hosts
 }
