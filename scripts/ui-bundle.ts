@@ -50,8 +50,8 @@ export function stamp(): string {
 /** The bundler makes one script of the files that all views import. */
 const shareCore: Plugin = {
   name: 'share-core',
-  setup({ onLoad }) {
-    onLoad({ filter: VIEWS }, async ({ path }) => {
+  setup(bundler) {
+    bundler.onLoad({ filter: VIEWS }, async ({ path }) => {
       const source = await readFile(path, 'utf8')
       return { contents: `${source}\nimport ${JSON.stringify(CORE)}\n`, loader: 'tsx' }
     })

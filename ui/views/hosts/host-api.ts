@@ -4,7 +4,9 @@ import type { ShowPart } from '../../app/resource.ts'
 import type { HostStub } from './host-filter.ts'
 import { hostUsage, type HostUsage } from './usage.ts'
 
-/** A page is parsed within one frame. */
+/** Shown at once: more than a screen has. */
+const FIRST_PAGE = 100
+/** Parsed within one frame. */
 const PAGE = 1000
 
 /** All hosts, or those with all of this metadata. Shows the first page while the others are loaded. */
@@ -17,7 +19,12 @@ export async function loadHosts(
   const hosts: HostStub[] = []
   let next: string | undefined
   do {
-    const query = { ...selection, status_time: true, per_page: PAGE, next_token: next }
+    const query = {
+      ...selection,
+      status_time: true,
+      per_page: next === undefined ? FIRST_PAGE : PAGE,
+      next_token: next,
+    }
     const response = await send('/v1/nodes', { query, signal })
     const page: readonly HostStub[] = await response.json()
     hosts.push(...page)
