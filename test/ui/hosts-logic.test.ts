@@ -8,7 +8,7 @@ import { isApplied, keyProblem, metadataPatch, metadataRows } from '../../ui/vie
 import { Poller } from '../../ui/views/hosts/poller.ts'
 import { shownTimes } from '../../ui/components/plot-times.ts'
 import { TimeSeries } from '../../ui/views/hosts/series.ts'
-import { hostUsage } from '../../ui/views/hosts/usage.ts'
+import { hostUsage, networkRates } from '../../ui/views/hosts/usage.ts'
 import { adviceFor, sortedChecks } from '../../ui/views/status/advice.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -222,6 +222,13 @@ test('hosts that scroll by are not read; those on the screen are read when the l
     poller.close()
   }
   assert.deepEqual(read, ['first', 'last'])
+})
+
+test('network rates are those between two samples, and none after a counter was reset', () => {
+  const before = { received: 1000, sent: 500 }
+  assert.deepEqual(networkRates(before, { received: 5000, sent: 700 }, 2), { received: 2000, sent: 100 })
+  assert.equal(networkRates(before, { received: 10, sent: 700 }, 2), undefined)
+  assert.equal(networkRates(before, before, 0), undefined)
 })
 
 test('failing checks are first, and each has advice', () => {

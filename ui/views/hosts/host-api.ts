@@ -38,6 +38,11 @@ export async function readUsage(nodeId: string, signal: AbortSignal): Promise<Ho
   return hostUsage(await read('/v1/client/stats', { query: { node_id: nodeId }, signal }))
 }
 
+/** With the network counters, if the version of the host has them. */
+export async function readUsageAndNetwork(nodeId: string, signal: AbortSignal): Promise<HostUsage> {
+  return hostUsage(await read('/v1/client/stats', { query: { node_id: nodeId, network: true }, signal }))
+}
+
 export async function countAllocations(nodeId: string, signal: AbortSignal): Promise<number> {
   const allocations = await read('/v1/node/{id}/allocations', { params: { id: nodeId }, signal })
   return allocations.filter(({ ClientStatus }) => ClientStatus === 'running' || ClientStatus === 'pending').length
