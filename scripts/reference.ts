@@ -157,6 +157,7 @@ const METRIC_SECTIONS: readonly (readonly [heading: string, prefixes: readonly s
   ['Engines', ['outpost.cloud.']],
   ['Audit', ['outpost.audit.']],
   ['Storage and snapshots', ['outpost.store.', 'outpost.snapshot.']],
+  ['High availability', ['outpost.ha.']],
   ['Replication', ['outpost.replication.']],
   [
     'Cluster',

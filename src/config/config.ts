@@ -16,6 +16,8 @@ export interface Config {
   readonly addresses: { readonly http: string; readonly cluster: string }
   /** Addresses for other processes, `host` or `host:port`; absent means the listen address. */
   readonly advertise: { readonly http?: string; readonly cluster?: string }
+  /** URL of the HTTP API for clients and other servers; absent means that of `advertise.http`. */
+  readonly apiAddr?: string
   readonly logLevel: Level
   /** Absent means that the format depends on the destination of the log. */
   readonly logJson?: boolean
@@ -145,9 +147,17 @@ export interface ServerConfig {
   /** False: callers without a token may use `sys/generate-root/`. */
   readonly disableUnauthedGenerateRootEndpoints: boolean
   readonly replication: ReplicationConfig
+  readonly ha: HaConfig
   /** Absent: no scheduled snapshots. */
   readonly snapshot?: SnapshotConfig
   readonly seal: { readonly type: 'shamir' | 'static'; readonly settings: Readonly<Record<string, string>> }
+}
+
+/** High availability: several servers with one secrets core. */
+export interface HaConfig {
+  readonly enabled: boolean
+  /** Replicas of the commit stream. */
+  readonly replicas: number
 }
 
 /** Scheduled snapshots. */

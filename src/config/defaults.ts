@@ -126,6 +126,8 @@ const REPLICATION: ValuesOf<NonNullable<RawBlock<'server'>['replication']>> = {
   bandwidth_limit: 0,
 }
 
+const HA: ValuesOf<NonNullable<RawBlock<'server'>['ha']>> = { enabled: false, replicas: 3 }
+
 const SNAPSHOT: ValuesOf<NonNullable<RawBlock<'server'>['snapshot']>, 'interval' | 'keep' | 'path'> = {
   interval: 86_400_000,
   keep: 7,
@@ -156,7 +158,7 @@ export function applyDefaults(raw: RawConfig, options: DefaultsOptions): Config 
     advertise: given({ http: raw.advertise?.http, cluster: raw.advertise?.cluster }),
     logLevel: top.log_level,
     logPaths: top.log_paths,
-    ...given({ logJson: raw.log_json, logFile: raw.log_file }),
+    ...given({ apiAddr: raw.api_addr, logJson: raw.log_json, logFile: raw.log_file }),
     logRotate: {
       bytes: top.log_rotate_bytes,
       durationMs: top.log_rotate_duration,
@@ -287,6 +289,7 @@ function serverConfig({ server, data_dir: dataDir }: RawConfig, dev: boolean): S
       bufferBytes: replication.logshipper_buffer_size,
       bandwidthBytes: replication.bandwidth_limit,
     },
+    ha: valuesOf(server?.ha, HA),
     ...(server?.snapshot && { snapshot: snapshotConfig(server.snapshot) }),
     seal: sealConfig(server?.seal?.at(-1)),
   }

@@ -23,6 +23,8 @@ export interface RuleOptions {
   readonly checkPolicy: (text: string) => readonly PolicyTextFault[]
 }
 
+/** Listens on all addresses, and is the address of none. */
+const WILDCARD = /^(?:0\.0\.0\.0|\[?::\]?)(?::\d+)?$/
 const SEAL_TYPES = ['shamir', 'static'] as const
 const STATIC_SEAL_KEYS = ['current_key_id', 'current_key', 'previous_key_id', 'previous_key', 'disabled']
 /** A source of a static key; a text without a scheme is the key itself. */
@@ -47,6 +49,7 @@ export function checkRules(raw: RawConfig, config: Config, options: RuleOptions)
   }
   checkSeals(raw.server?.seal ?? [], faults)
   if (raw.server?.snapshot) checkSnapshot(raw.server.snapshot, config, faults)
+  if (raw.server?.ha) checkHa(raw, raw.server.ha, config, options)
   if (raw.nats) checkNats(raw.nats, faults)
   if (raw.secrets) checkLogin(raw.secrets, faults)
   checkExposure(raw, config, options)
@@ -223,6 +226,43 @@ function checkSnapshot(
   const setting = region ?? endpoint
   if (setting && path && !isBucketPath(path.value)) {
     faults.add(setting.where, 'server.snapshot: region and endpoint are for a path with s3://')
+  }
+}
+
+/** High availability. */
+function checkHa(
+  raw: RawConfig,
+  { enabled, replicas }: NonNullable<RawBlock<'server'>['ha']>,
+  config: Config,
+  { faults, warnings }: RuleOptions,
+): void {
+  if (replicas && replicas.value % 2 === 0) {
+    const fewer = replicas.value - 1
+    faults.add(
+      replicas.where,
+      `server.ha.replicas is ${replicas.value}, expected 1, 3 or 5: set ${fewer}, which survives the loss of as many NATS servers`,
+    )
+  }
+  const { ha, secrets } = config.server
+  if (!ha.enabled || !config.server.enabled) return
+  const where = enabled?.where
+  if (!raw.nats && !isUnread(faults, 'nats')) {
+    faults.add(
+      where,
+      'server.ha needs nats, because its commits are in JetStream: add nats { servers = ["nats://HOST:4222"] }, or remove server.ha',
+    )
+  }
+  if (!secrets) {
+    faults.add(
+      raw.server?.secrets?.where ?? where,
+      'server.ha is for servers with the secrets core: remove server.secrets = false, or remove server.ha from this server',
+    )
+  }
+  const host = config.apiAddr === undefined ? (config.advertise.http ?? config.addresses.http) : ''
+  if (WILDCARD.test(host)) {
+    warnings.push(
+      `server.ha: clients and other servers cannot connect to the API address ${host}: set api_addr = "https://HOST:PORT" or advertise.http to an address of this host`,
+    )
   }
 }
 

@@ -187,6 +187,8 @@ const snapshot = block({
   endpoint: text(serverUrl),
 })
 
+const ha = block({ enabled: boolean(), replicas: number({ min: 1, max: 5 }) })
+
 const server = block({
   enabled: boolean(),
   storage_path: absolutePath(),
@@ -196,6 +198,7 @@ const server = block({
   disable_unauthed_rekey_endpoints: boolean(),
   disable_unauthed_generate_root_endpoints: boolean(),
   replication,
+  ha,
   snapshot,
 })
 
@@ -260,6 +263,7 @@ export const SCHEMA = block({
   ports: block({ http: port(), cluster: port() }),
   addresses: block({ http: text(listenAddress), cluster: text(listenAddress) }),
   advertise: block({ http: text(advertiseAddress), cluster: text(advertiseAddress) }),
+  api_addr: text(serverUrl),
   log_level: choice(LOG_LEVELS),
   log_json: boolean(),
   log_paths: choice({ hashed: 'hashed', full: 'full' } as const),

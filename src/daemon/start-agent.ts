@@ -9,7 +9,12 @@ import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Telemetry } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
-import { type Authorizer, createCoreAuthorizer, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
+import {
+  type Authorizer,
+  createCoreAuthorizer,
+  createMemberAuthorizer,
+  type LocalAuthorizer,
+} from '../cluster/trust/authorizer.ts'
 import { printReadyLine } from './ready-line.ts'
 import { CertificateExpiry } from './monitoring/certificates.ts'
 import { type Demo, DEMO_TASK, startDemo } from '../cli/demo.ts'
@@ -249,6 +254,7 @@ class Agent implements Running {
     const calls = { operations: own, callers: { resolve, rights }, grantsOf }
     this.#completeLater(router)
     this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
+    if (this.#cluster) this.#secrets?.ha?.start(this.#cluster)
     this.coreProbe?.start()
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
@@ -292,7 +298,9 @@ class Agent implements Running {
   #trust(own: LocalAuthorizer, { acl }: Config): void {
     this.#own = own
     const asking = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
-    this.#authorizer = this.#secrets && acl.enabled ? createCoreAuthorizer(own, this.#secrets.core) : asking
+    const { core, ha } = this.#secrets ?? {}
+    const ofCore = core && acl.enabled ? createCoreAuthorizer(own, core) : asking
+    this.#authorizer = ha && core ? createMemberAuthorizer(ofCore, asking, () => core.isActive) : ofCore
   }
 
   /** Applies what can change at run time; an invalid configuration changes nothing. */
@@ -333,6 +341,8 @@ class Agent implements Running {
     this.#parts.logger.info('stopping')
     this.phase = 'stopping'
     this.service.stopping()
+    // While the listener still forwards requests.
+    await this.#secrets?.ha?.leave()
     this.#cluster?.drain()
     await this.#undo.disposeAsync()
   }

@@ -32,6 +32,10 @@ export const REFUSAL_STATUS = {
   unavailable: 503,
   /** The secrets core is sealed, so tokens cannot be resolved. */
   sealed: 503,
+  /** The server is not the active one of its cluster; nothing was done. */
+  not_active: 503,
+  /** No connection to the server that the call is for; nothing was sent. */
+  not_connected: 503,
   /** Another process did not answer. */
   no_answer: 504,
   /** The disk is full; the text names the directory in which to free space. */

@@ -37,6 +37,7 @@ import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
 import { disabledOnSecondary, fencedPrimary, noTokensOnSecondary } from './dr-endpoints/dr-refusals.ts'
 import type { DrFence, ReplicationSide } from './dr-endpoints/dr-replication.ts'
+import type { HaSide } from './ha-endpoints/ha-side.ts'
 import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { ServerInfo } from './system/core-parts.ts'
@@ -69,6 +70,8 @@ export interface CoreOptions {
   readonly serverInfo?: ServerInfo
   /** Absent if DR replication is not configured. */
   readonly replication?: ReplicationSide
+  /** Absent without high availability. */
+  readonly ha?: HaSide
   /** Directories that audit files must be in; any directory by default. */
   readonly auditDirectories?: readonly string[]
   /** Whether callers without a token may use the endpoints for key shares, by the current configuration; no by default. */
@@ -126,9 +129,16 @@ export class SecretsCore implements Core {
     return this.options.replication?.dr.mode === 'secondary'
   }
 
-  /** Neither active nor, on a DR secondary, in standby with the root key of its primary. */
+  /** An unsealed server of a highly available core that is not the active one. On a DR secondary, the active server has no open core. */
+  get isHaStandby(): boolean {
+    const { ha } = this.options
+    const isOpen = this.isActive || (this.isSecondary && ha?.role === 'active')
+    return ha !== undefined && !isOpen && this.barrier.standby.isHeld
+  }
+
+  /** Neither active nor in standby with the root key: of a DR secondary, or of a highly available core. */
   get isSealed(): boolean {
-    return !this.isActive && !(this.isSecondary && this.barrier.standby.isHeld)
+    return !this.isActive && !this.isHaStandby && !(this.isSecondary && this.barrier.standby.isHeld)
   }
 
   get fence(): DrFence | undefined {

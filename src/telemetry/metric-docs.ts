@@ -236,6 +236,19 @@ const DOCS = {
   'outpost.snapshot.scheduled.duration_seconds': gauge('duration of that snapshot with its verification'),
   'outpost.snapshot.scheduled.failures': counter('failed attempts to save a scheduled snapshot or to remove old ones'),
 
+  'outpost.ha.active': gauge(
+    '1 while this server is the active one; as all metrics of this table only with `server { ha }`, and absent while this server is sealed',
+  ),
+  'outpost.ha.has_active': gauge('1 while this server knows an active server, itself included'),
+  'outpost.ha.lag_entries': gauge('rows of the log that this server is behind the active one'),
+  'outpost.ha.unapplied_messages': gauge('messages of the commit stream that this server knows and has not applied'),
+  'outpost.ha.members': gauge(
+    'servers of the cluster: `active`, `standby`, `sealed`, `uninitialized`, `lost` (not heard for 10 s). A server that was removed is not counted',
+    'role',
+  ),
+  'outpost.ha.takeovers': counter('times that this server became active since its start'),
+  'outpost.ha.trouble': gauge('1 while this server can neither serve nor take over; readiness has the reason'),
+
   'outpost.replication.role': gauge(
     '1 for the role of the cluster in replication for disaster recovery: `disabled`, `primary`, `secondary` or `fenced` (a primary that serves no requests; `outpost_replication_fence_reason` has the reason)',
     'role',

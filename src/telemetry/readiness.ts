@@ -22,7 +22,7 @@ export interface CheckResult {
 }
 
 export interface Check {
-  /** `listening`, `disk`, `nats`, `storage`, `seal`, `secrets_core`, `audit`, `roster`, `replication`, `secrets-login`. */
+  /** `listening`, `disk`, `nats`, `storage`, `seal`, `secrets_core`, `audit`, `roster`, `ha`, `replication`, `secrets-login`. */
   readonly name: string
   readonly now: () => CheckResult
 }
@@ -33,10 +33,14 @@ export interface Check {
  */
 export type ReadinessRole = 'active' | 'standby' | 'fenced'
 
+export type HaMode = 'active' | 'standby'
+
 export interface ReadinessReport {
   /** All checks are ok. */
   readonly ready: boolean
   readonly role: ReadinessRole
+  /** Role among the servers of a highly available core. A standby forwards requests, so it is ready. Absent without one. */
+  readonly ha_mode?: HaMode
   readonly checks: readonly { readonly name: string; readonly state: 'ok' | 'failing'; readonly reason: string }[]
   /** Conditions that do not affect service but need a change. */
   readonly warnings: readonly string[]
@@ -48,6 +52,8 @@ export interface ReadinessOptions {
   readonly warnings: () => readonly string[]
   /** Default: active. */
   readonly role?: () => ReadinessRole
+  /** Undefined without high availability, and while sealed. */
+  readonly haMode?: () => HaMode | undefined
   /** Measures what is not known otherwise. Must not reject. */
   readonly refresh: () => Promise<void>
   /** Called when `summary` changes. */
@@ -87,7 +93,14 @@ export class Readiness {
       return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
     })
     const role = this.#options.role?.() ?? 'active'
-    return { ready: checks.every(({ state }) => state === 'ok'), role, checks, warnings: this.#options.warnings() }
+    const mode = this.#options.haMode?.()
+    return {
+      ready: checks.every(({ state }) => state === 'ok'),
+      role,
+      ...(mode && { ha_mode: mode }),
+      checks,
+      warnings: this.#options.warnings(),
+    }
   }
 
   /** `ready`, or `not ready: ` and the failing checks. */

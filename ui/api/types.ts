@@ -336,6 +336,9 @@ export type ServerServers = readonly {
   readonly HasCore: boolean
   readonly CoreState: string
   readonly ClusterID: string
+  readonly Role: string
+  readonly Position: number
+  readonly Lag: number
   readonly IsSelf: boolean
   readonly SecondsSinceAnnouncement: number
   readonly Status: string

@@ -1,4 +1,4 @@
-/** `outpost operator unseal|seal|status|rotate|key-status`. */
+/** `outpost operator unseal|seal|step-down|status|rotate|key-status`. */
 import { confirm, confirmOptions } from '../core/confirmation.ts'
 import {
   sendRequest,
@@ -9,7 +9,7 @@ import {
   requireResponse,
 } from '../core/core-access.ts'
 import { type Format, formatOf, formatOption, pairsTable, printAs } from '../core/secret-output.ts'
-import { type CommandIo, defineCommand } from '../framework/define-command.ts'
+import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
 import { flag } from '../framework/options.ts'
 import { readSecrets } from '../input/secret-input.ts'
 import { statusCommand } from './status.ts'
@@ -102,6 +102,33 @@ const seal = defineCommand({
   },
 })
 
+/** Of the stock command, if the request fails. */
+const STEP_DOWN_FAILED = 2
+
+const stepDown = defineCommand({
+  name: 'operator step-down',
+  summary: 'Make the active server a standby',
+  details: [
+    'For a highly available core: the active server finishes its commits and releases its role, a standby takes',
+    'over within a second. A standby forwards the request. Without high availability it has no effect. Requires',
+    'sudo on sys/step-down.',
+    '',
+    'Exit code 2: the request failed.',
+  ].join('\n'),
+  options: coreOptions,
+  async run(values, _operands, io) {
+    const core = coreOf(values, io)
+    try {
+      await sendRequest(core, { method: 'PUT', path: 'sys/step-down' })
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error
+      throw new CommandError(`stepping down failed: ${error.message}`, STEP_DOWN_FAILED, { cause: error })
+    }
+    io.out(`Success! Stepped down: ${core.target.url.origin}\n`)
+    return 0
+  },
+})
+
 const rotate = defineCommand({
   name: 'operator rotate',
   summary: 'Rotate the encryption key',
@@ -144,4 +171,4 @@ async function showKeyStatus(core: CoreAccess, format: Format, io: CommandIo): P
 
 const status = statusCommand('operator status')
 
-export const commands = [unseal, seal, status, rotate, keyStatus]
+export const commands = [unseal, seal, stepDown, status, rotate, keyStatus]

@@ -43,7 +43,7 @@ async function show(values: StatusOptions, io: CommandIo): Promise<number> {
   const readiness = await readinessOf(core.target)
   const seal = await sealStatus(core, readiness, io)
   if (!seal) return showReadiness(readiness, values, io)
-  const leader = await leaderOf(core)
+  const leader = await leaderOf(core, seal.fields.boolean('sealed'))
   const status = { ...(isJsonObject(seal.body) ? seal.body : {}), ...leader, ...(readiness && { readiness }) }
   printAs(formatOf(values, io), status, io, () =>
     pairsTable([...statusRows(seal.fields, fieldsOf(leader)), ...readyRows(readiness)]),
@@ -109,15 +109,24 @@ function printFailingChecks(readiness: ReadyResponse | undefined, io: CommandIo)
   }
 }
 
-const LEADER_FIELDS = ['ha_enabled', 'is_self', 'active_time', 'leader_address', 'leader_cluster_address']
+const LEADER_FIELDS = [
+  'ha_enabled',
+  'is_self',
+  'active_time',
+  'leader_address',
+  'leader_cluster_address',
+  'raft_committed_index',
+  'raft_applied_index',
+]
 
-/** Empty if the server is sealed or has no high availability. */
-async function leaderOf(core: CoreAccess): Promise<Readonly<Record<string, unknown>>> {
+/** Empty if the server does not answer. A sealed server refuses the request only with high availability. */
+async function leaderOf(core: CoreAccess, isSealed: boolean): Promise<Readonly<Record<string, unknown>>> {
   try {
     const answer = await sendRequest(core, { path: 'sys/leader' })
     const members = LEADER_FIELDS.map((name) => [name, answer?.fields.value(name)] as const)
     return Object.fromEntries(members.filter(([, value]) => value !== undefined))
   } catch (error) {
+    if (isSealed && error instanceof AgentRefusal && error.status === 503) return { ha_enabled: true }
     if (error instanceof CommandError) return {}
     throw error
   }
@@ -146,6 +155,21 @@ function statusRows(seal: JsonFields, leader: JsonFields): [string, unknown][] {
   if (seal.text('cluster_id') !== '') rows.push(['Cluster ID', seal.text('cluster_id')])
   if (leader.value('ha_enabled') === undefined) return rows
   rows.push(['HA Enabled', leader.boolean('ha_enabled')])
-  if (leader.boolean('ha_enabled')) rows.push(['Active Node Address', leader.text('leader_address') || '<none>'])
-  return rows
+  return leader.boolean('ha_enabled') ? [...rows, ...haRows(leader, isSealed)] : rows
+}
+
+/** As the stock command shows them. */
+function haRows(leader: JsonFields, isSealed: boolean): [string, unknown][] {
+  if (isSealed) return []
+  const isActive = leader.boolean('is_self')
+  const [committed, applied] = [leader.number('raft_committed_index'), leader.number('raft_applied_index')]
+  return [
+    ['HA Cluster', leader.text('leader_cluster_address') || 'n/a'],
+    ['HA Mode', isActive ? 'active' : 'standby'],
+    isActive
+      ? ['Active Since', leader.text('active_time')]
+      : ['Active Node Address', leader.text('leader_address') || '<none>'],
+    ...(committed > 0 ? [['Raft Committed Index', committed] as [string, unknown]] : []),
+    ...(applied > 0 ? [['Raft Applied Index', applied] as [string, unknown]] : []),
+  ]
 }

@@ -113,7 +113,7 @@ function members({ facts, region }: StatusDeps): unknown {
 export const operatorMembers = handle(
   {
     name: 'server.servers',
-    summary: 'List the servers of the region with version, address and core state',
+    summary: 'List the servers of the region with version, address, core state and role',
     http: ['GET /v1/operator/members'],
     target: 'server',
     input: schema(regionFields),

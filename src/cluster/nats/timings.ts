@@ -43,6 +43,18 @@ export const DEFAULT_TIMINGS = {
   coreProbeMs: 10_000,
   /** Delay before a log of a job that could not be followed is requested again. */
   logRetryMs: 3000,
+  /** Validity of the lease of the active server after a renewal. A standby takes over after this time and the margin. */
+  haLeaseMs: 2500,
+  /** For clocks that run at different rates. */
+  haLeaseMarginMs: 250,
+  /** Interval of renewals: four may fail. */
+  haRenewMs: 500,
+  /** Interval at which a standby reads the lease. */
+  haPollMs: 250,
+  /** Interval at which a member reports its position. It counts as lost after five missed reports. */
+  haReportMs: 2000,
+  /** Timeout of a request to the key-value bucket. */
+  haRequestMs: 1000,
 } as const satisfies Readonly<Record<string, number>>
 
 type TimingName = keyof typeof DEFAULT_TIMINGS

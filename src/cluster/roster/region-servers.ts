@@ -23,11 +23,30 @@ export interface ServerMember {
   /** `active`: serves secrets; `standby`, `sealed`, `fenced`, `uninitialized`; empty without a core. */
   readonly CoreState: string
   readonly ClusterID: string
+  /** Of a server of a highly available core: `active`, `standby`, `sealed`, `uninitialized` or `lost`. Empty for other servers. */
+  readonly Role: string
+  /** Sequence of its newest applied commit, and its distance to the active server; 0 for other servers. */
+  readonly Position: number
+  readonly Lag: number
   /** `alive`, `silent` for a server that did not answer, `unknown` while the server that made the list is not connected to NATS. */
   readonly Status: 'alive' | 'silent' | 'unknown'
   readonly SecondsSinceAnnouncement: number
   /** The server that made the list. */
   readonly IsSelf: boolean
+}
+
+/** A server of the highly available core of this server. */
+export interface CoreMember {
+  readonly name: string
+  readonly serverId: string
+  /** A URL. */
+  readonly apiAddress: string
+  readonly version: string
+  readonly role: string
+  readonly position: number
+  readonly lag: number
+  readonly lastSeenMs: number
+  readonly isSelf: boolean
 }
 
 export interface RegionServersOptions {
@@ -36,7 +55,12 @@ export interface RegionServersOptions {
   readonly hasOthers: boolean
   /** To NATS. */
   readonly isConnected: () => boolean
-  readonly self: () => Omit<ServerMember, 'IsSelf' | 'SecondsSinceAnnouncement' | 'Status'>
+  readonly self: () => Omit<
+    ServerMember,
+    'IsSelf' | 'Lag' | 'Position' | 'Role' | 'SecondsSinceAnnouncement' | 'Status'
+  >
+  /** Undefined without high availability. */
+  readonly coreMembers?: () => Promise<readonly CoreMember[]> | undefined
 }
 
 export class RegionServers {
@@ -49,9 +73,17 @@ export class RegionServers {
   /** Sorted by name, this server first among equals. Takes up to two seconds if a server does not respond. */
   async list(): Promise<ServerMember[]> {
     const { hasOthers, self } = this.#options
-    const own: ServerMember = { ...self(), IsSelf: true, SecondsSinceAnnouncement: 0, Status: 'alive' }
+    const own: ServerMember = {
+      ...self(),
+      ...NO_ROLE,
+      IsSelf: true,
+      SecondsSinceAnnouncement: 0,
+      Status: 'alive',
+    }
+    // Without its list of members, the servers are listed without their roles.
+    const ofCore = this.#options.coreMembers?.()?.catch(() => []) ?? []
     const others = hasOthers ? await this.#others(own.ID) : []
-    return [own, ...others].sort((a, b) => (a.Name === b.Name ? 0 : a.Name < b.Name ? -1 : 1))
+    return withRoles([own, ...others], await ofCore).sort((a, b) => (a.Name === b.Name ? 0 : a.Name < b.Name ? -1 : 1))
   }
 
   async #others(ownId: string): Promise<ServerMember[]> {
@@ -79,6 +111,37 @@ export class RegionServers {
   #statusOf(hasAnswered: boolean): ServerMember['Status'] {
     if (hasAnswered) return 'alive'
     return this.#options.isConnected() ? 'silent' : 'unknown'
+  }
+}
+
+const NO_ROLE = { Role: '', Position: 0, Lag: 0 }
+
+/** Adds the roles. A member of the core that no longer announces itself is listed until it is removed. Names are unique in a core. */
+function withRoles(servers: readonly ServerMember[], members: readonly CoreMember[]): ServerMember[] {
+  const byName = new Map(members.map((member) => [member.name, member]))
+  const named = new Set(servers.map(({ Name }) => Name))
+  const known = servers.map((server) => {
+    const member = server.HasCore ? byName.get(server.Name) : undefined
+    return member ? { ...server, Role: member.role, Position: member.position, Lag: member.lag } : server
+  })
+  return [...known, ...members.filter(({ name }) => !named.has(name)).map(unannounced)]
+}
+
+function unannounced({ apiAddress, isSelf, lag, lastSeenMs, name, position, role, serverId, version }: CoreMember) {
+  return {
+    ID: serverId,
+    Name: name,
+    Version: version,
+    Address: URL.parse(apiAddress)?.host ?? '',
+    HasCore: true,
+    CoreState: '',
+    ClusterID: '',
+    Role: role,
+    Position: position,
+    Lag: lag,
+    Status: role === 'lost' ? ('silent' as const) : ('alive' as const),
+    SecondsSinceAnnouncement: Math.max(0, Math.round((Date.now() - lastSeenMs) / 1000)),
+    IsSelf: isSelf,
   }
 }
 
@@ -111,6 +174,7 @@ function memberOf(server: KnownServer, status: ServerMember['Status']): ServerMe
     HasCore: hasCore,
     CoreState: coreState,
     ClusterID: clusterId,
+    ...NO_ROLE,
     Status: status,
     SecondsSinceAnnouncement: Math.round((performance.now() - announcedAtMs) / 1000),
     IsSelf: false,

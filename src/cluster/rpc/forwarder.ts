@@ -37,6 +37,8 @@ export interface ServerRecipient {
   readonly nodeId?: undefined
   /** Default: all servers. */
   readonly group?: ServerGroup
+  /** Only this server; by default any of the group. */
+  readonly serverId?: string
   readonly token: string | undefined
   /** Client address, as in `Call`. Accepted from servers only. */
   readonly remote?: string | undefined
@@ -184,7 +186,7 @@ export class Forwarder {
     const { bus, subjects } = this.#options
     const { nodeId, signal } = request
     const self = this.#self
-    if (!self || !bus.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')
+    if (!self || !bus.isConnected) throw new Refusal('not_connected', 'not connected to NATS, try again')
     const name = `${this.#run}${(++this.#count).toString(36)}`
     const reply = subjects.reply(self, nodeId ?? ANY, name)
     const serverCall = this.#serverCall(self, request, { name, reply })
@@ -231,7 +233,7 @@ export class Forwarder {
 
   #serverCall(self: ClusterMember, request: ForwardedRequest, address: CallAddress): ServerCall | undefined {
     if (request.nodeId !== undefined) return undefined
-    const { group = ANY, remote, token } = request
+    const { group = ANY, remote, serverId, token } = request
     const bytes = encodeCall(
       encode({
         ...callMessage(request, address.name),
@@ -244,7 +246,7 @@ export class Forwarder {
     if (messageBytes > payloadBytesMax) throw tooLarge(messageBytes, payloadBytesMax)
     const sender = this.#sender
     if (!sender) throw new Refusal('unavailable', 'no server is connected, try again')
-    return new ServerCall({ ...this.#options, sender, caller: memberId(self), group }, { ...address, bytes })
+    return new ServerCall({ ...this.#options, sender, caller: memberId(self), group, serverId }, { ...address, bytes })
   }
 
   async #sendToServer(serverCall: ServerCall | undefined, call: PendingCall, onSent: () => void): Promise<void> {

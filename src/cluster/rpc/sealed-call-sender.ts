@@ -51,21 +51,27 @@ export class SealedCallSender {
   }
 
   /**
-   * A random server of the group that is not in `tried`, of those whose core can serve the call. Rejects with a Refusal if none is known
-   * after a moment.
+   * A random server of the group that is not in `tried`, of those whose core can serve the call, or the server `only`. Rejects with a
+   * Refusal if none is known after a moment.
    */
-  async pick(group: ServerGroup, tried: ReadonlySet<string>): Promise<KnownServer> {
+  async pick(group: ServerGroup, tried: ReadonlySet<string>, only?: string): Promise<KnownServer> {
     const { keys } = this.#options
     const endMs = performance.now() + DISCOVERY_TIMEOUT_MS
     for (;;) {
-      const servers = keys.preferredServers(group === 'core', tried)
+      const servers = only === undefined ? keys.preferredServers(group === 'core', tried) : this.#only(only, tried)
       const picked = servers[Math.floor(Math.random() * servers.length)]
       if (picked) return picked
       if (performance.now() > endMs || !(await keys.waitForAnnouncement())) break
     }
+    if (only !== undefined) throw new Refusal('not_connected', 'the active server is not connected, try again')
     const text =
       group === ANY ? 'no server is connected, try again' : 'no server with the secrets core is connected, try again'
     throw new Refusal('unavailable', text)
+  }
+
+  #only(serverId: string, tried: ReadonlySet<string>): KnownServer[] {
+    const servers = this.#options.keys.servers(true).filter((server) => server.serverId === serverId)
+    return tried.has(serverId) ? [] : servers
   }
 
   /** Does not pick the server again before its next announcement. */
@@ -159,6 +165,8 @@ export interface ServerCallOptions {
   /** ID of this process on the bus. */
   readonly caller: string
   readonly group: ServerGroup
+  /** Only this server. */
+  readonly serverId: string | undefined
 }
 
 export interface ServerCallMessage {
@@ -187,10 +195,10 @@ export class ServerCall {
 
   /** Calls `fail` if there is no server. */
   async send(fail: (error: Error) => void): Promise<void> {
-    const { bus, subjects, sender, caller, group } = this.#options
+    const { bus, subjects, sender, caller, group, serverId } = this.#options
     const { bytes, reply } = this.#message
     try {
-      const server = await sender.pick(group, this.#tried)
+      const server = await sender.pick(group, this.#tried, serverId)
       if (this.#isClosed) return
       const subject = subjects.serverCall(server.serverId, caller, group)
       this.#sealed = sender.seal(server, { subject, reply }, bytes)

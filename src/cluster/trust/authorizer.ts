@@ -79,6 +79,19 @@ export function createCoreAuthorizer(local: LocalAuthorizer, core: TokenAuthorit
   }
 }
 
+/** The core's authorizer while `isActive`; otherwise the one that asks the active server. */
+export function createMemberAuthorizer(core: Authorizer, asking: Authorizer, isActive: () => boolean): Authorizer {
+  const now = () => (isActive() ? core : asking)
+  return {
+    resolve: (token, remote) => now().resolve(token, remote),
+    recheck: (token, remote) => now().recheck(token, remote),
+    get recheckMs() {
+      return now().recheckMs
+    },
+    grantsOf: (token, remote, isRecheck) => (now().grantsOf ?? refuseGrants)(token, remote, isRecheck),
+  }
+}
+
 /** An authorizer for configured tokens. */
 export interface LocalAuthorizer extends Authorizer {
   resolve(token: string | undefined): Identity
@@ -140,6 +153,10 @@ export function createAuthorizer(options: AuthorizerOptions): LocalAuthorizer {
     recheckMs: TIMINGS.recheckLocalMs,
     grantsOf: (token) => (token === undefined ? undefined : lookUp(token))?.grants ?? refuse(),
   }
+}
+
+function refuseGrants(): never {
+  throw new Fault('this process does not resolve tokens for other processes')
 }
 
 function refuse(): never {

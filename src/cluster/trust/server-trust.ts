@@ -309,9 +309,10 @@ export class ServerKeys {
 
 /**
  * Order of the states of a core for calls, best first. Only an active core serves requests and resolves tokens. The rest is the order in
- * which a refusal names what an operator must fix: the standby of a DR pair refuses because its primary does not serve.
+ * which a refusal names what an operator must fix: the standby of a DR pair refuses because its primary does not serve. The standby of an HA
+ * cluster forwards calls to the active server, or holds them until there is one.
  */
-const CORE_PREFERENCE = ['active', 'fenced', 'sealed', 'standby', 'uninitialized']
+const CORE_PREFERENCE = ['active', 'ha_standby', 'fenced', 'sealed', 'standby', 'uninitialized']
 
 /** Lower is better. A server without a core asks one with a core, and an older version does not announce the state of its core. */
 function preference({ coreState, hasCore }: KnownServer): number {

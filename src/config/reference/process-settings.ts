@@ -66,6 +66,13 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     example: '"s1.example.com:4647"',
     reload: false,
   },
+  api_addr: {
+    about:
+      'URL of the HTTP API of this server for clients and other servers, as in Vault. `sys/leader` shows that of the active server.',
+    defaultText: 'the address of `advertise.http`',
+    example: '"https://s1.example.com:4646"',
+    reload: false,
+  },
   log_level: {
     about: 'Minimum level of log lines.',
     default: '"info"',

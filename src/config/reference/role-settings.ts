@@ -165,6 +165,20 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
     example: '"10MB"',
     reload: false,
   },
+  'server.ha.enabled': {
+    about:
+      'High availability: several servers with this block have one secrets core, one of them is active. Requires `nats` with JetStream and `sync_interval: always`. Initialize one server, and unseal all with its key shares.',
+    default: 'false',
+    example: 'true',
+    reload: false,
+  },
+  'server.ha.replicas': {
+    about:
+      'Replicas of the stream with the commits: 1, 3 or 5, at most the number of NATS servers. 3 survives the loss of one NATS server. The same on each server.',
+    default: '3',
+    example: '5',
+    reload: false,
+  },
   'server.snapshot.interval': {
     about: 'Interval of scheduled snapshots, at least `1m`. Without the block `snapshot`, none are saved.',
     default: '"24h"',

@@ -24,8 +24,9 @@ export function checkCertificates({ config }: DiagnosisContext): DiagnosisFindin
   return findings.length > 0 ? findings : [skipped('certificates', 'TLS is not configured')]
 }
 
-function setsOf({ advertise, nats, secrets, tls }: Config): TlsFileSet[] {
-  const advertised = advertise.http === undefined ? [] : [hostIn(advertise.http)]
+function setsOf({ advertise, apiAddr, nats, secrets, tls }: Config): TlsFileSet[] {
+  const api = apiAddr === undefined ? [] : [new URL(apiAddr).host]
+  const advertised = [...(advertise.http === undefined ? [] : [advertise.http]), ...api].map(hostIn)
   return [
     { block: 'tls', cert: tls.http ? tls.certFile : undefined, key: tls.keyFile, ca: tls.caFile, names: advertised },
     { block: 'nats', cert: nats?.certFile, key: nats?.keyFile, ca: nats?.caFile, names: [] },
@@ -71,7 +72,7 @@ function pairFindings({ block, cert, key, names }: TlsFileSet): DiagnosisFinding
   const missing = names.filter((name) => (isIP(name) > 0 ? leaf.checkIP(name) : leaf.checkHost(name)) === undefined)
   if (missing.length > 0) {
     const text = `${cert} is not valid for the advertised address ${missing.join(', ')}`
-    findings.push(warning(check, text, 'issue a certificate with that name, or correct advertise.http'))
+    findings.push(warning(check, text, 'issue a certificate with that name, or correct advertise.http or api_addr'))
   }
   findings.push(...expiryFindings(check, cert, pem))
   return findings.length > 0 ? findings : [passed(check, `${cert} matches its key, valid until ${leaf.validTo}`)]

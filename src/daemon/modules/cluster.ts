@@ -50,7 +50,7 @@ import { HOST_ENDPOINTS } from '../../host/host-operations.ts'
 import { fsLogs } from '../../host/logs/logs.ts'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyEndpoint, AnyOperation, Call, Callers, Grants, WholeAnswer } from '../../platform/operation.ts'
 import type { LoginRequest } from '../../login/session.ts'
 import { AGENT_LOGIN, CORE_READ } from '../../secrets/request/core-endpoints.ts'
 import { RosterDatabase } from '../../storage/store/roster-store.ts'
@@ -105,6 +105,8 @@ export class Cluster {
   /** `cores` on a server with NATS, `servers` on an agent. */
   cores: RegionCores | undefined
   servers: ServerWatch | undefined
+  /** On a member of an HA cluster: ID of the active server. */
+  activeServerId: (() => string | undefined) | undefined
   readonly #id = randomUUID()
   /** Public key to which other processes encrypt calls to this one. */
   readonly #curve = new CurveKey()
@@ -175,6 +177,7 @@ export class Cluster {
           CoreState: this.#own?.coreState() ?? '',
           ClusterID: this.#own?.clusterId() ?? '',
         }),
+        coreMembers: () => this.#own?.coreMembers?.(),
       }),
       collect: (nodeId, { identity, requestId, hops }) =>
         this.#forwarder.value({
@@ -258,7 +261,14 @@ export class Cluster {
     const input = { params: {}, query, headers: {}, body: undefined }
     const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
     const group = this.roster ? 'core' : 'any'
-    const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
+    const common = {
+      nodeId: undefined,
+      group,
+      operation: RESOLVE_TOKEN,
+      requestId: 'resolve',
+      hops: 0,
+      ...this.#activeOnly(),
+    } as const
     // An address from an agent proves nothing, so agents send none.
     const seen = this.roster ? remote : undefined
     try {
@@ -268,6 +278,16 @@ export class Cluster {
       if (signal.aborted) throw new Refusal('no_answer', 'the server does not respond, try again')
       throw error
     }
+  }
+
+  /** A member of an HA cluster asks the active one. Throws a Refusal while there is none. */
+  #activeOnly(): { readonly serverId?: string } {
+    const { activeServerId } = this
+    if (!activeServerId) return {}
+    const serverId = activeServerId()
+    if (serverId === undefined || serverId === this.#id)
+      throw new Refusal('unavailable', 'no server of the cluster is active, try again')
+    return { serverId }
   }
 
   /** Sends a request of this agent's own login. Rejects with a Refusal if no server can be reached. */
@@ -282,6 +302,22 @@ export class Cluster {
       if (signal.aborted) throw new Refusal('no_answer', 'the server does not respond')
       throw error
     }
+  }
+
+  /** ID of this run on the bus. */
+  get serverId(): string {
+    return this.#id
+  }
+
+  /** Sends a call to the secrets core of one server. Rejects with a Refusal. */
+  forwardTo(
+    { serverId, signal }: { readonly serverId: string; readonly signal: AbortSignal },
+    endpoint: AnyEndpoint,
+    call: Call,
+  ): Promise<WholeAnswer> {
+    const { draining, hops, raw: input, remote, requestId, token } = call
+    const common = { nodeId: undefined, group: 'core', serverId, operation: endpoint.name } as const
+    return this.#forwarder.whole({ ...common, input, requestId, hops, signal, token, remote, draining })
   }
 
   /** The health of the secrets core of another server. Rejects with a Refusal if none answers. */

@@ -1,5 +1,6 @@
 /** What a process announces: a node its identity, resources, metadata and allocations, a server the state of its core. */
 import { type NodeState, TASKS_MAX } from '../../cluster/roster/node-messages.ts'
+import type { CoreMember } from '../../cluster/roster/region-servers.ts'
 import type { Config } from '../../config/load.ts'
 import type { Host } from '../../host/host.ts'
 import type { AnyOperation } from '../../platform/operation.ts'
@@ -11,6 +12,8 @@ export interface OwnCore {
   readonly clusterId: () => string | undefined
   /** State of the secrets core, for other servers; undefined without one. */
   readonly coreState: () => string | undefined
+  /** The servers of the highly available core; undefined without one. */
+  readonly coreMembers?: () => Promise<readonly CoreMember[]> | undefined
 }
 
 /** `url`: the HTTP address of the process. */

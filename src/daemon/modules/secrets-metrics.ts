@@ -11,6 +11,7 @@ import type { Logger } from '../../platform/log.ts'
 import { replaceFile, readTextIfExists } from '../../platform/program-file.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import { countTokens } from '../../secrets/system/system-counters.ts'
+import { HaMetrics } from '../monitoring/ha-metrics.ts'
 import type { SnapshotSchedule, SnapshotScheduleStatus } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
@@ -33,6 +34,7 @@ export class SecretsMetrics {
   readonly #commitMs = new Histogram(COMMIT_BOUNDS_MS)
   /** In seconds. */
   readonly #recentCommits = new IntervalValues()
+  readonly #ha: HaMetrics | undefined
   readonly #snapshotFile: string
   #savedAtMs: number
   #tokens: number | undefined
@@ -42,7 +44,8 @@ export class SecretsMetrics {
 
   constructor(options: SecretsMetricsOptions) {
     this.#options = options
-    const { store } = options
+    const { core, store } = options
+    this.#ha = core.options.ha && new HaMetrics(core.options.ha)
     store.onTransaction = (ms) => {
       this.#commitMs.add(ms)
       this.#recentCommits.add(ms / 1000)
@@ -64,9 +67,15 @@ export class SecretsMetrics {
     }
   }
 
+  /** Reads the members of a highly available core. Never rejects. */
+  refreshHa(): Promise<void> | undefined {
+    return this.#ha?.refresh()
+  }
+
   /** Counts tokens and leases, which takes too long for a scrape. Resolves at once if it is not due. */
   async refresh(): Promise<void> {
     const { core } = this.#options
+    await this.refreshHa()
     if (!core.isActive) this.#tokens = this.#leaseCounts = undefined
     if (!core.isActive || this.#isCounting || performance.now() < this.#countAgainAtMs) return
     this.#isCounting = true
@@ -107,6 +116,7 @@ export class SecretsMetrics {
       ...this.#audit(),
       ...this.#store(freeBytes),
       this.#changedEntries(),
+      ...(core.isSealed ? [] : (this.#ha?.families() ?? [])),
       // The core may have been sealed after the count.
       ...(this.#tokens === undefined || !core.isActive
         ? []

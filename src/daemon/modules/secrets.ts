@@ -15,6 +15,7 @@ import { bucketPathOf } from '../../config/snapshot-path.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { developmentKey } from '../setup/files.ts'
 import { ReplicationPart } from './dr.ts'
+import type { HaPart } from './ha.ts'
 import { SecretsMetrics } from './secrets-metrics.ts'
 import { apiUrlOf, sanitizedSettings } from '../setup/settings.ts'
 import { systemClock } from '../../platform/clock.ts'
@@ -60,6 +61,7 @@ interface OtherServers {
   requireNoOtherCore(): Promise<void>
   /** The core was sealed: agents clear their token caches. */
   sealed(): Promise<void>
+  activeServerId: (() => string | undefined) | undefined
 }
 
 export class SecretsModule {
@@ -73,6 +75,8 @@ export class SecretsModule {
   /** Undefined unless `server { snapshot }` is configured. */
   readonly schedule: SnapshotSchedule | undefined
   readonly replication: ReplicationPart
+  /** Undefined unless `server { ha }` is enabled. */
+  readonly ha: HaPart | undefined
   /** The segments of a path that may be logged verbatim. */
   readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
@@ -98,7 +102,10 @@ export class SecretsModule {
     await using begun = new AsyncDisposableStack()
     const store = await SqliteStore.open(storagePath)
     begun.defer(() => store.close())
-    const module = new SecretsModule(options, store)
+    const Ha = options.config.server.ha.enabled ? (await import('./ha.ts')).HaPart : undefined
+    const module = new SecretsModule(options, store, Ha)
+    if (module.ha) await store.joinCommitLog(module.ha.commitLog)
+    begun.defer(() => module.ha?.stop())
     begun.defer(() => module.replication.close())
     await module.replication.open(module.core)
     if (options.devRootToken !== undefined) await module.#openForDevelopment(options.devRootToken)
@@ -113,7 +120,7 @@ export class SecretsModule {
     return module
   }
 
-  private constructor(options: SecretsOptions, store: SqliteStore) {
+  private constructor(options: SecretsOptions, store: SqliteStore, Ha: typeof HaPart | undefined) {
     const { config, devRootToken, logger, version } = options
     const { type, settings } = config.server.seal
     const barrier = new Barrier(store)
@@ -151,12 +158,15 @@ export class SecretsModule {
       barrier,
       devRootToken === undefined ? sealSettings(type, settings) : { type: 'shamir' },
       {
-        isSecondary: () => this.replication.mode === 'secondary',
+        // A member of an HA cluster opens the barrier only when it becomes active.
+        isSecondary: () => this.replication.mode === 'secondary' || (this.ha !== undefined && !this.core.isActive),
         refusal: () => this.#rollbackCheck.refusal,
         ...(warning !== undefined && { warning }),
       },
     )
+    this.ha = Ha && new Ha({ config, version, logger: logger.named('ha'), store, apiAddress }, () => this.core)
     this.core = new SecretsCore({
+      ...(this.ha && { ha: this.ha }),
       barrier,
       seal: this.#seal,
       engines: coreEngines,
@@ -174,8 +184,9 @@ export class SecretsModule {
     const save: SnapshotSource = (out, signal) => saveSnapshot(store, out, { signal, programVersion: version })
     this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot, save)
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
-    this.operations = secretsOperations(this.core)
-    this.forCluster = [...this.operations, agentLoginOperation(this.core)]
+    const routed = (operation: AnyOperation) => this.ha?.routing.routed(operation) ?? operation
+    this.operations = secretsOperations(this.core).map(routed)
+    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core))]
     this.snapshots = snapshotOperations(this.core, {
       save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
@@ -185,6 +196,8 @@ export class SecretsModule {
 
   join(cluster: OtherServers): void {
     this.#cluster = cluster
+    const { ha } = this
+    if (ha) cluster.activeServerId = () => ha.activeServerId
     this.core.onSeal(() => cluster.sealed())
   }
 
@@ -228,6 +241,7 @@ export class SecretsModule {
   get coreState(): string {
     const { core } = this
     if (core.isActive) return core.fence ? 'fenced' : 'active'
+    if (core.isHaStandby) return 'ha_standby'
     if (core.isSecondary && !core.isSealed) return 'standby'
     return this.clusterId === undefined ? 'uninitialized' : 'sealed'
   }

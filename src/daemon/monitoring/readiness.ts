@@ -8,6 +8,7 @@ import type { Cluster } from '../modules/cluster.ts'
 import { clockWarning } from './clock-warning.ts'
 import { loginChecks } from '../modules/login.ts'
 import { replicationChecks, replicationWarnings } from './dr-metrics.ts'
+import { haChecks } from './ha-metrics.ts'
 import type { SecretsCoreProbe } from './secrets-core-probe.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 import type { AgentLogin } from '../../login/agent-login.ts'
@@ -65,6 +66,7 @@ export function checksOf(parts: ReadinessParts): Check[] {
     ...(coreProbe ? [{ name: 'secrets_core', now: () => coreProbe.state }] : []),
     ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
+    ...haChecks(core),
     ...replicationChecks(replication),
     ...loginChecks(login),
   ]
@@ -102,7 +104,7 @@ function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit
     return { ok: false, reason: `not initialized, ${insteadOfInit ?? 'next: outpost operator init'}` }
   }
   if (core.isSecondary && !core.isSealed) return { ok: true, reason: 'unsealed, standby of its primary' }
-  return core.isActive
+  return core.isActive || core.isHaStandby
     ? { ok: true, reason: 'unsealed' }
     : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }
 }

@@ -96,5 +96,6 @@ function faultOf(health: Health, core: string): string | undefined {
   if (health['sealed'] !== false) return `${core} is sealed, next: outpost operator unseal on that server`
   if (isDrSecondary(health)) return `${core} is a DR secondary, its primary does not respond in this region`
   if (health['fenced'] === true) return `${core} is fenced: ${String(health['fence_detail'])}`
-  return health['standby'] === true ? `${core} is not active` : undefined
+  // A standby of a highly available core forwards requests.
+  return health['standby'] === true && health['ha_connection_healthy'] !== true ? `${core} is not active` : undefined
 }

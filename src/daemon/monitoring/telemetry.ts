@@ -6,6 +6,7 @@ import type { AnyFamily } from '../../telemetry/metric.ts'
 import type { ReloadOutcome } from '../../telemetry/reload.ts'
 import type { Config } from '../../config/load.ts'
 import { replicationFamilies } from './dr-metrics.ts'
+import { haModeOf } from './ha-metrics.ts'
 import type { CertificateExpiry } from './certificates.ts'
 import { clusterFamilies } from './cluster-metrics.ts'
 import type { Cluster } from '../modules/cluster.ts'
@@ -89,7 +90,9 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
       checks: () => checksOf(readinessParts()),
       warnings: () => warningsOf(readinessParts()),
       role: () => roleOf(secrets?.core),
-      refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
+      haMode: () => haModeOf(secrets?.core),
+      refresh: async () =>
+        void (await Promise.all([disk.refresh(), secrets?.replication.refresh(), secrets?.metrics.refreshHa()])),
       onChange: () => now.readinessChanged(),
     },
     logger: logger.named('agent'),

@@ -59,7 +59,8 @@ export function hostOptionsOf({ client, limits, telemetry }: Config, version: st
 }
 
 /** The advertised API address; `url` is the address of the listener. Empty before it listens. */
-export function apiUrlOf({ advertise }: Config, url: string): string {
+export function apiUrlOf({ advertise, apiAddr }: Config, url: string): string {
+  if (apiAddr !== undefined) return apiAddr.replace(/\/+$/, '')
   const { http = '' } = advertise
   if (http === '' || url === '') return url
   const { port, protocol } = new URL(url)
@@ -68,9 +69,10 @@ export function apiUrlOf({ advertise }: Config, url: string): string {
 }
 
 /** Configured names of this host, besides those of loopback. */
-export function hostNamesOf({ addresses, advertise, httpAllowedHosts, name }: Config): readonly string[] {
+export function hostNamesOf({ addresses, advertise, apiAddr, httpAllowedHosts, name }: Config): readonly string[] {
   const { http = '' } = advertise
-  return [...httpAllowedHosts, http, addresses.http, name].filter((host) => host !== '')
+  const api = apiAddr === undefined ? '' : new URL(apiAddr).hostname
+  return [...httpAllowedHosts, http, api, addresses.http, name].filter((host) => host !== '')
 }
 
 /** Health checks and scrapes. */

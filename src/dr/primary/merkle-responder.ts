@@ -9,10 +9,10 @@ const LEAF_BYTES = 24
 
 export class MerkleResponder {
   readonly #store: ReplicaStore
-  readonly #bandwidth: BandwidthLimiter
+  readonly #bandwidth: Pick<BandwidthLimiter, 'take'>
   readonly #logger: Logger
 
-  constructor(store: ReplicaStore, bandwidth: BandwidthLimiter, logger: Logger) {
+  constructor(store: ReplicaStore, bandwidth: Pick<BandwidthLimiter, 'take'>, logger: Logger) {
     this.#store = store
     this.#bandwidth = bandwidth
     this.#logger = logger

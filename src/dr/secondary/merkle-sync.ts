@@ -6,8 +6,8 @@
  * its own moment. With the rows of the log since then the copy is complete at the highest position of any of these moments.
  */
 import type { ReplicaEntry, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
-import { type LinkClient, LinkError, linkErrorOf } from '../link/link.ts'
-import { ChunkAssembler, PATHS_MAX, type ResponseOf } from '../link/messages.ts'
+import { LinkError, linkErrorOf } from '../link/link.ts'
+import { ChunkAssembler, PATHS_MAX, type RequestOf, type ResponseOf } from '../link/messages.ts'
 
 /** Per transaction. */
 const COPIED_BYTES = 4 << 20
@@ -21,9 +21,19 @@ export interface CopyProgress {
   bytes: number
 }
 
+/** The other end of a comparison: a primary, or another member of an HA cluster. */
+export interface MerkleSource {
+  call<M extends 'Pages' | 'Subpages' | 'Leaves' | 'Ping'>(
+    method: M,
+    request: RequestOf<M>,
+    waitMs: number,
+  ): Promise<ResponseOf<M>>
+  values(request: RequestOf<'Values'>): AsyncIterable<ResponseOf<'Values'>> & { cancel(): void }
+}
+
 export interface CatchUpOptions {
-  readonly link: LinkClient
-  readonly store: ReplicaStore
+  readonly link: MerkleSource
+  readonly store: Pick<ReplicaStore, 'tree' | 'copyEntries' | 'beginCopy'>
   readonly from: CommitPosition
   readonly clusterId: string
   readonly progress: CopyProgress
@@ -35,7 +45,8 @@ export interface CatchUpOptions {
   readonly onDifference: () => void
 }
 
-type CopyOptions = Pick<CatchUpOptions, 'link' | 'store' | 'progress' | 'answerMs' | 'signal' | 'onDamaged'> & {
+type CopyOptions = Pick<CatchUpOptions, 'link' | 'progress' | 'answerMs' | 'signal' | 'onDamaged'> & {
+  readonly store: Pick<ReplicaStore, 'tree'>
   /** `asOf`: position of the primary at which these were read. */
   readonly write: (puts: readonly ReplicaEntry[], deletes: readonly string[], asOf: number) => Promise<void>
 }
@@ -59,7 +70,7 @@ export async function differingSubpages({
   link,
   store,
   answerMs,
-}: Pick<CatchUpOptions, 'link' | 'store' | 'answerMs'>): Promise<Set<number>> {
+}: Pick<CatchUpOptions, 'link' | 'answerMs'> & { readonly store: Pick<ReplicaStore, 'tree'> }): Promise<Set<number>> {
   const theirs = await link.call('Pages', {}, answerMs)
   const ours = await store.tree.pages()
   const pages = theirs.pages.flatMap((hash, page) => (ours[page]?.equals(hash) ? [] : [page]))
@@ -202,7 +213,7 @@ export interface EntryBatch {
 
 /** Rejects with a LinkError. */
 export async function* fetchEntries(
-  link: LinkClient,
+  link: Pick<MerkleSource, 'values'>,
   paths: readonly string[],
   signal: AbortSignal,
 ): AsyncGenerator<EntryBatch> {
@@ -211,7 +222,7 @@ export async function* fetchEntries(
   signal.addEventListener('abort', cancel, { once: true })
   const chunks = new ChunkAssembler()
   try {
-    for await (const message of call as AsyncIterable<ResponseOf<'Values'>>) {
+    for await (const message of call) {
       const read = batchOf(message, chunks)
       if (read) yield read
     }

@@ -36,6 +36,11 @@ export class InFlight {
     this.#queue = queue
   }
 
+  /** Number of requests in progress. */
+  get count(): number {
+    return this.#requests.size
+  }
+
   /** While many requests are in flight, a promise that the next request must await, in arrival order. */
   admit(): Promise<void> | undefined {
     const isFree = this.#requests.size < UNSCHEDULED_MAX && !this.#queue.hasWork

@@ -8,6 +8,7 @@ import type { Logger } from '../../platform/log.ts'
 import type { Canonical } from '../../engines/framework/path-table.ts'
 import type { Acl } from '../policies/acl.ts'
 import type { DrFence, ReplicationSide } from '../dr-endpoints/dr-replication.ts'
+import type { HaSide } from '../ha-endpoints/ha-side.ts'
 
 /** Facts about the server process. Absent in tests of the core alone. */
 export interface ServerInfo {
@@ -43,6 +44,8 @@ export interface CoreFacts {
   readonly requireNoOtherCore?: () => Promise<void>
   /** Absent if DR replication is not configured. */
   readonly replication?: ReplicationSide
+  /** Absent without high availability. */
+  readonly ha?: HaSide
   /** Whether callers without a token may use the endpoints for key shares, by the current configuration; no by default. */
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
 }
@@ -70,6 +73,8 @@ export interface CoreState extends OpenStores<{ readonly clusterName: string; re
   readonly isSecondary: boolean
   /** Set if the cluster is a fenced primary. */
   readonly fence: DrFence | undefined
-  /** Neither active nor, on a DR secondary, in standby with the root key of its primary. */
+  /** An unsealed server of a highly available core that is not the active one. */
+  readonly isHaStandby: boolean
+  /** Neither active nor in standby with the root key: of a DR secondary, or of a highly available core. */
   readonly isSealed: boolean
 }

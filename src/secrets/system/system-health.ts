@@ -1,11 +1,14 @@
 /**
- * `sys/health`, `sys/leader` and `sys/ha-status`: the state of the core for load balancers and clients. Most of it is served in
- * every state. Fields without a meaning here exist because some clients require them.
+ * `sys/health`: the state of the core for load balancers and clients, served in every state. Fields without a meaning here exist
+ * because some clients require them.
+ *
+ * A standby forwards requests, so its status is 429. 473 is for a performance standby, which serves reads from its own, older
+ * state without being asked to: load balancers with `perfstandbyok` would send reads to it that must be current.
  */
 import type { Barrier } from '../../storage/barrier/barrier.ts'
-import { hostname } from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, integer } from '../../engines/framework/fields.ts'
+import { haFault } from '../ha-endpoints/ha-health.ts'
 import type { CoreState, WithOptions, WithClock } from './core-parts.ts'
 import { versionFacts } from './version-history.ts'
 
@@ -15,15 +18,11 @@ const ACTIVE = 200
 /** Statuses without a body */
 const BODILESS = new Set([204, 205, 304])
 
-export interface HealthParts extends CoreState, WithClock, WithOptions<'version' | 'serverInfo' | 'replication'> {
+export interface HealthParts extends CoreState, WithClock, WithOptions<'version' | 'replication' | 'ha'> {
   readonly barrier: Pick<Barrier, 'integrity'>
 }
 
-export function healthPaths(core: HealthParts): Path[] {
-  return [healthPath(core), ...activeServerPaths(core)]
-}
-
-function healthPath(core: HealthParts): Path {
+export function healthPath(core: HealthParts): Path {
   return path({
     pattern: 'health',
     summary: 'Read the state of this server as a status code and as JSON',
@@ -35,13 +34,15 @@ function healthPath(core: HealthParts): Path {
       activecode: integer('Status code of an active server', { fallback: ACTIVE }),
       sealedcode: integer('Status code of a sealed server', { fallback: SEALED }),
       uninitcode: integer('Status code of an uninitialized server', { fallback: NOT_INITIALISED }),
-      standbycode: integer('Status code of a standby: not used', { fallback: 429 }),
+      standbycode: integer('Status code of a standby, which forwards requests', { fallback: 429 }),
       standbyok: boolean('Whether a standby counts as active', { fallback: false }),
       drsecondarycode: integer('Status code of a DR secondary', { fallback: 472 }),
-      performancestandbycode: integer('Status code of a performance standby: not used', { fallback: 473 }),
-      perfstandbyok: boolean('Whether a performance standby counts as active', { fallback: false }),
+      performancestandbycode: integer('Status code of a performance standby: not used, because a standby forwards', {
+        fallback: 473,
+      }),
+      perfstandbyok: boolean('Whether a performance standby counts as active: not used', { fallback: false }),
       removedcode: integer('Status code of a server that was removed from its cluster', { fallback: 530 }),
-      haunhealthycode: integer('Status code of a fenced primary', {
+      haunhealthycode: integer('Status code of a fenced primary, and of a standby that cannot forward', {
         fallback: 474,
       }),
     },
@@ -58,6 +59,8 @@ interface StatusCodes {
   readonly drsecondarycode: number
   readonly haunhealthycode: number
   readonly sealedcode: number
+  readonly standbycode: number
+  readonly standbyok: boolean
   readonly uninitcode: number
 }
 
@@ -73,14 +76,21 @@ function stateCode(core: HealthParts, dr: string, codes: StatusCodes): number {
   if (dr === 'bootstrapping') return codes.drsecondarycode
   if (!core.isInitialised) return codes.uninitcode
   if (core.isSealed) return codes.sealedcode
+  if (isUnhealthyStandby(core)) return codes.haunhealthycode
   if (core.isSecondary) return codes.drsecondarycode
+  if (core.isHaStandby && !codes.standbyok) return codes.standbycode
   return core.fence ? codes.haunhealthycode : codes.activecode
+}
+
+/** `standbyok` does not hide this state, as in Vault. */
+function isUnhealthyStandby({ isHaStandby, options: { ha } }: HealthParts): boolean {
+  return isHaStandby && ha !== undefined && haFault(ha) !== undefined
 }
 
 /** The DR role of this cluster; `unknown` while the core is sealed and replication is disabled. */
 function drState(core: HealthParts): DrState {
   const { dr } = core.options.replication ?? {}
-  if (!dr || dr.mode === 'disabled') return { mode: core.isActive ? 'disabled' : 'unknown', sync: 'off' }
+  if (!dr || dr.mode === 'disabled') return { mode: core.isSealed ? 'unknown' : 'disabled', sync: 'off' }
   return dr.brief
 }
 
@@ -98,56 +108,15 @@ function health(core: HealthParts, dr: DrState): Record<string, unknown> {
     sealed: core.isSealed,
     standby: !core.isActive || fence !== undefined,
     performance_standby: false,
-    replication_performance_mode: core.isActive || core.isSecondary ? 'disabled' : 'unknown',
+    replication_performance_mode: core.isSealed && !core.isSecondary ? 'unknown' : 'disabled',
     replication_dr_mode: dr.mode,
     ...(dr.sync === 'off' ? {} : { sync: dr.sync }),
     ...(fence && { fenced: true, fence_reason: fence.reason, fence_detail: fence.text }),
     server_time_utc: Math.floor(core.now() / 1000),
     ...versionFacts(core.options.version),
+    ...(core.isHaStandby && { ha_connection_healthy: !isUnhealthyStandby(core) }),
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
     last_wal: 0,
     ...(warnings.length > 0 ? { warnings } : {}),
   }
-}
-
-/** The core runs on one server, which is therefore the active one. */
-function activeServerPaths(core: WithOptions<'version' | 'serverInfo'>): Path[] {
-  return [
-    path({
-      pattern: 'leader',
-      summary: 'Read the active server, which is always this one',
-      unauthenticated: true,
-      whileSealed: true,
-      onSecondary: true,
-      fields: {},
-      read: () => ({
-        bare: {
-          ha_enabled: false,
-          is_self: false,
-          active_time: '0001-01-01T00:00:00Z',
-          leader_address: '',
-          leader_cluster_address: '',
-          performance_standby: false,
-          performance_standby_last_remote_wal: 0,
-        },
-      }),
-    }),
-    path({
-      pattern: 'ha-status',
-      summary: 'List the servers of this cluster',
-      fields: {},
-      read() {
-        const { serverInfo, version } = core.options
-        const node = {
-          hostname: hostname(),
-          api_address: serverInfo?.apiAddress?.() ?? '',
-          cluster_address: serverInfo?.clusterAddress?.() ?? '',
-          active_node: true,
-          last_echo: null,
-          version,
-        }
-        return { data: { nodes: [node] }, flattened: true }
-      },
-    }),
-  ]
 }

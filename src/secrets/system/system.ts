@@ -10,7 +10,7 @@ import { quotaPaths } from './system-quotas.ts'
 import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
 import { policyUiPaths } from '../policies/policy-ui-paths.ts'
-import { healthPaths } from './system-health.ts'
+import { healthPath } from './system-health.ts'
 import { catalogPaths } from './system-catalog.ts'
 import { configPaths } from './system-config.ts'
 import { counterPaths } from './system-counters.ts'
@@ -24,11 +24,12 @@ import { sealPaths } from './seal/system-seal.ts'
 import { rekeyPaths } from './seal/system-seal-rekey.ts'
 import { PgpRateLimit, sealLog } from './seal/seal-access.ts'
 import { replicationPaths, secondaryAccess } from '../dr-endpoints/dr-paths.ts'
+import { haPaths } from '../ha-endpoints/ha-paths.ts'
 import { generateRootPaths } from './seal/system-seal-root.ts'
 import { rotatePaths } from './seal/system-seal-rotate.ts'
 
 /** The union of what the lists use. */
-export type SystemParts = Parameters<typeof healthPaths>[0] &
+export type SystemParts = Parameters<typeof healthPath>[0] &
   Parameters<typeof mountPaths>[0] &
   Parameters<typeof uiMountPaths>[0] &
   Parameters<typeof hostPaths>[0] &
@@ -49,6 +50,7 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof wrappingPaths>[0] &
   Parameters<typeof quotaPaths>[0] &
   Parameters<typeof replicationPaths>[0] &
+  Parameters<typeof haPaths>[0] &
   Parameters<typeof mfaSystemPaths>[0] &
   Parameters<typeof validatePaths>[0]
 
@@ -60,7 +62,8 @@ export function systemEngine(core: SystemParts): Engine {
     description: 'system endpoints used for control, policy and debugging',
     isSingle: true,
     paths: [
-      ...healthPaths(core),
+      healthPath(core),
+      ...haPaths(core, sealLog(core)),
       ...mountPaths(core),
       ...uiMountPaths(core),
       ...policyUiPaths(),

@@ -113,9 +113,9 @@ export function totalIn(database: DatabaseSync): number {
 /**
  * A fact is a JSON value with a checksum about the database itself. `epoch`: the highest epoch seen. `base`: the position before
  * the log. `cluster`: the cluster ID. `role`: the store's role, `own` when absent. `copy`: true while a copy is incomplete.
- * `tree`: the state of the Merkle tree.
+ * `tree`: the state of the Merkle tree. `stream`: the last applied group of the commit stream (`store/commit-log.ts`).
  */
-export type FactName = 'epoch' | 'base' | 'cluster' | 'role' | 'copy' | 'tree'
+export type FactName = 'epoch' | 'base' | 'cluster' | 'role' | 'copy' | 'tree' | 'stream'
 
 /** Undefined for a fact that was never written. Throws a Fault for a damaged one. */
 export function factIn(database: DatabaseSync, name: FactName): unknown {

@@ -4,14 +4,14 @@ import { Fault } from '../../platform/errors.ts'
 /**
  * `full`: no space on the disk. `failed`: an error of the disk or the writer. `fenced`: this cluster is not the primary, or cannot know
  * whether it is. `replica`: the store accepts changes from its primary only. `busy`: too many bytes are queued. `closed`: the
- * store is closed. `displaced`: the database files were moved, replaced or truncated (`file-guard.ts`). A commit that was queued after a
- * failed one fails with the kind of that one.
+ * store is closed. `displaced`: the database files were moved, replaced or truncated (`file-guard.ts`). `standby`: another server is active,
+ * or may be (high availability). A commit that was queued after a failed one fails with the kind of that one.
  */
-export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'replica' | 'busy' | 'closed' | 'displaced'
+export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'replica' | 'busy' | 'closed' | 'displaced' | 'standby'
 
 /** A counter for each kind. */
 export function noFailures(): Record<StoreErrorKind, number> {
-  return { full: 0, failed: 0, fenced: 0, replica: 0, busy: 0, closed: 0, displaced: 0 }
+  return { full: 0, failed: 0, fenced: 0, replica: 0, busy: 0, closed: 0, displaced: 0, standby: 0 }
 }
 
 /** Code of the kind `displaced`; the codes of SQLite are not negative. */
@@ -44,6 +44,19 @@ export function notAcknowledged(): StoreError {
 
 export function replicaError(): StoreError {
   return new StoreError('replica', 'this store is a replica: it accepts changes from its primary only')
+}
+
+/** Nothing was committed. */
+export function standbyError(): StoreError {
+  return new StoreError('standby', 'this server is not the active one: it accepts changes from the commit stream only')
+}
+
+/** The commit may be in the commit stream: a server that takes over applies it then. */
+export function outcomeUnknown(reason: string): StoreError {
+  return new StoreError(
+    'standby',
+    `it is unknown whether the change was committed: ${reason}; read it before you repeat it`,
+  )
 }
 
 export function noSpace(directory: string): string {

@@ -12,8 +12,10 @@ import { Checkpoint, openForWriting } from '../sqlite/database.ts'
 import { DisplacedFilesError, type FileFault, FileGuard, WalLength } from '../sqlite/file-guard.ts'
 import { factIn, type LogLimits } from '../sqlite/rows.ts'
 import { type NewestPosition, SeenFile } from '../sqlite/seen-file.ts'
+import type { GroupMark, LoggedGroup } from './commit-log.ts'
 import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained, type ReplicaState } from './replica.ts'
+import { streamMarkIn } from './stream-mark.ts'
 import { applySnapshot, type ReceivedSnapshot } from './snapshot-entries.ts'
 import { type TreeAnswer, type TreeOrder, TreeWriter } from './tree-writer.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
@@ -28,7 +30,12 @@ export interface WriterSettings {
 
 /** A message to the writer of an open database. */
 export type WriterOrder =
-  | ({ readonly kind: 'write' } & EncodedGroup)
+  /** `mark`: the commit stream has the group. */
+  | ({ readonly kind: 'write'; readonly mark?: GroupMark } & EncodedGroup)
+  /** Applies groups of another server. */
+  | { readonly kind: 'logged'; readonly id: number; readonly groups: readonly LoggedGroup[] }
+  /** This server is a member of an HA cluster: its copies come from other members. */
+  | { readonly kind: 'member'; readonly id: number }
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
   | { readonly kind: 'replica'; readonly id: number; readonly order: ReplicaOrder }
   | { readonly kind: 'tree'; readonly id: number; readonly order: TreeOrder }
@@ -154,10 +161,8 @@ export class DatabaseWriter {
   #write(groups: readonly WriteOrder[]): OrderOutcome[] {
     try {
       const requests = groups.flatMap(requestsOf)
-      const results = this.#writer.write(
-        requests,
-        (error) => failureOf(error).code === FULL && this.#freeReserve(requests.map(({ batch }) => decodeBatch(batch))),
-      )
+      const stream = groups.findLast(({ mark }) => mark)?.mark
+      const results = this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
       let at = 0
       return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
     } catch (error) {
@@ -165,6 +170,25 @@ export class DatabaseWriter {
       this.#checkFiles()
       return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
     }
+  }
+
+  #mayRetry(error: unknown, requests: readonly WriteRequest[]): boolean {
+    return failureOf(error).code === FULL && this.#freeReserve(requests.map(({ batch }) => decodeBatch(batch)))
+  }
+
+  /** Applies the groups that the database does not have yet. */
+  #applyLogged(groups: readonly LoggedGroup[]): ReplicaState {
+    const before = streamMarkIn(this.#database)
+    const missing = groups.filter(({ mark }) => mark.stream !== before?.stream || mark.position > before.position)
+    const requests = missing.flatMap((group) => requestsOf({ ...group, generation: Number.POSITIVE_INFINITY }))
+    const stream = missing.at(-1)?.mark
+    this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
+    this.#writeSeen()
+    this.#checkpoint.add(
+      requests.length,
+      requests.reduce((sum, { batch }) => sum + batch.length, 0),
+    )
+    return this.#replica.state
   }
 
   /** Releases the reserve for batches that may use it. True when a retry can succeed. */
@@ -212,6 +236,7 @@ export class DatabaseWriter {
     const { id } = order
     try {
       if (order.kind === 'replica') return { id, state: this.#replicate(order.order) }
+      if (order.kind === 'logged') return { id, state: this.#applyLogged(order.groups) }
       if (order.kind === 'tree') return { id, tree: this.#tree.execute(order.order) }
       if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#checkFiles()
@@ -219,6 +244,7 @@ export class DatabaseWriter {
       else if (order.kind === 'generation') this.#seen.setGeneration(order.generation, this.#currentPosition)
       else if (order.kind === 'role code') this.#seen.setRoleCode(this.#currentPosition)
       else if (order.kind === 'close') this.#close()
+      else if (order.kind === 'member') this.#replica.isMember = true
       else if (order.kind === 'restore') this.#restore(order)
       else if (order.kind === 'acknowledged') this.#writer.acknowledged = order.sequence
       return { id, done: true }
@@ -234,7 +260,7 @@ export class DatabaseWriter {
     this.#guard.beforeCommit()
     applySnapshot(this.#database, fd, received)
     this.#writer = this.#newWriter()
-    this.#replica = new ReplicaWriter(this.#database, this.#writer)
+    this.#replica = new ReplicaWriter(this.#database, this.#writer, this.#replica.isMember)
     this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#guard.afterCommit()
@@ -336,9 +362,14 @@ function failureOf(error: unknown): { message: string; code: number } {
   return { message, code }
 }
 
-function requestsOf(group: WriteOrder): WriteRequest[] {
-  const { epoch, generation } = group
-  return Array.from(batchesIn(group), (batch) => ({ batch, epoch, generation }))
+type RequestGroup = Pick<WriteOrder, 'bytes' | 'lengths' | 'epoch' | 'generation' | 'mark'>
+
+function requestsOf(group: RequestGroup): WriteRequest[] {
+  const { epoch, generation, mark } = group
+  return Array.from(batchesIn(group), (batch, at) => {
+    const row = mark && { sequence: mark.firstSequence + at, atMs: mark.atMs }
+    return { batch, epoch, generation, ...(row && { row }) }
+  })
 }
 
 function outcomesOf(id: number, results: readonly WriteResult[]): OrderOutcome[] {

@@ -5,13 +5,20 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { type Batch, checkBatch, decodeBatch, isLocal, MalformedBatch } from '../sqlite/batch.ts'
 import { checksumOf, type LogRow, type CommitPosition, writeFact } from '../sqlite/rows.ts'
+import type { StreamMark } from './commit-log.ts'
+import { writeStreamMark } from './stream-mark.ts'
 import { type ReplicaEntry, isWholeIn, NotChained, type ReplicaState, type StoreRole } from './replica.ts'
 import type { Writer } from './writer.ts'
 
 export type ReplicaOrder =
   | { readonly do: 'set role'; readonly role: StoreRole; readonly epoch: number | undefined }
   | { readonly do: 'apply'; readonly rows: readonly LogRow[] }
-  | { readonly do: 'begin copy'; readonly from: CommitPosition; readonly clusterId: string | undefined }
+  | {
+      readonly do: 'begin copy'
+      readonly from: CommitPosition
+      readonly clusterId: string | undefined
+      readonly stream?: StreamMark | undefined
+    }
   | ({ readonly do: 'copy' } & EntryChanges)
   | ({ readonly do: 'repair'; readonly asOf: number } & EntryChanges)
   | { readonly do: 'finish copy' | 'wipe' }
@@ -49,10 +56,13 @@ export class ReplicaWriter {
   readonly #database: DatabaseSync
   readonly #writer: Writer
   readonly #rows: StatementSync
+  /** A member of an HA cluster may copy entries from another one. */
+  isMember: boolean
 
-  constructor(database: DatabaseSync, writer: Writer) {
+  constructor(database: DatabaseSync, writer: Writer, isMember = false) {
     this.#database = database
     this.#writer = writer
+    this.isMember = isMember
     this.#rows = database.prepare('SELECT batch FROM log WHERE sequence > ? ORDER BY sequence')
   }
 
@@ -66,9 +76,12 @@ export class ReplicaWriter {
     if (order.do === 'set role') return this.#setRole(order.role, order.epoch)
     if (order.do === 'finish copy') return this.#writer.transact(0, () => writeFact(this.#database, 'copy', false))
     if (order.do === 'repair' && this.#writer.role !== 'fenced') return this.#repair(order, order.asOf)
-    if (this.#writer.role !== 'replica') throw new MalformedBatch('this store is not a replica')
+    const isCopy = order.do === 'begin copy' || order.do === 'copy'
+    if (this.#writer.role !== 'replica' && !(isCopy && this.isMember)) {
+      throw new MalformedBatch('this store is not a replica')
+    }
     if (order.do === 'apply') this.#apply(order.rows)
-    else if (order.do === 'begin copy') this.#beginCopy(order.from, order.clusterId)
+    else if (order.do === 'begin copy') this.#beginCopy(order)
     else if (order.do === 'copy') this.#copy(order)
     else this.#wipe()
   }
@@ -93,13 +106,14 @@ export class ReplicaWriter {
     })
   }
 
-  #beginCopy(from: CommitPosition, clusterId: string | undefined): void {
+  #beginCopy({ from, clusterId, stream }: Extract<ReplicaOrder, { do: 'begin copy' }>): void {
     // First: a crash while the log is dropped must leave an incomplete copy.
     this.#writer.transact(0, () => writeFact(this.#database, 'copy', true))
     this.#writer.dropLog()
     this.#writer.transact(0, () => {
       this.#writer.standAt(from, Math.max(this.#writer.epoch, from.epoch))
       if (clusterId !== undefined) writeFact(this.#database, 'cluster', clusterId)
+      if (stream) writeStreamMark(this.#database, stream)
     })
   }
 

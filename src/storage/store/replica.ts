@@ -15,6 +15,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../../platform/errors.ts'
 import type { Batch } from '../sqlite/batch.ts'
 import type { StoredEntry } from '../sqlite/entry-reader.ts'
+import type { StreamMark } from './commit-log.ts'
 import { factIn, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 
 export type { LogRow, CommitPosition } from '../sqlite/rows.ts'
@@ -81,9 +82,9 @@ export interface ReplicaStore {
   applyRows(rows: readonly LogRow[]): Promise<CommitPosition>
   /**
    * For a replica: starts or restarts a copy. Empties the log, which continues after `from`. The entries stay. `clusterId`: ID of the
-   * primary's cluster, which the store adopts.
+   * primary's cluster, which the store adopts. `stream`: position in the commit stream at `from`, for a member of an HA cluster.
    */
-  beginCopy(from: CommitPosition, clusterId?: string): Promise<void>
+  beginCopy(from: CommitPosition, clusterId?: string, stream?: StreamMark): Promise<void>
   /** During a copy: writes and deletes entries in one transaction. Deleting a missing entry is not an error. */
   copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void>
   /** Ends a copy. The entries must be those of `position()`. */

@@ -33,6 +33,8 @@ import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
+import type { CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
+import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
 import {
@@ -280,8 +282,8 @@ export class SqliteStore implements Store, ReplicaStore {
     return (await this.#replicate({ do: 'apply', rows })).position
   }
 
-  async beginCopy(from: CommitPosition, clusterId?: string): Promise<void> {
-    await this.#replicate({ do: 'begin copy', from, clusterId })
+  async beginCopy(from: CommitPosition, clusterId?: string, stream?: StreamMark): Promise<void> {
+    await this.#replicate({ do: 'begin copy', from, clusterId, stream })
   }
 
   async copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
@@ -301,7 +303,7 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   async #replicate(order: ReplicaOrder): Promise<ReplicaState> {
-    return this.#queue.replicate(order, ({ epoch, isWhole }) => {
+    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole }) => {
       this.#epoch = epoch
       this.#isWhole = isWhole
       this.tree.changed()
@@ -312,6 +314,33 @@ export class SqliteStore implements Store, ReplicaStore {
       // Entries have changed without a commit of this process.
       if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
     })
+  }
+
+  /**
+   * Makes this store a member of an HA cluster: replicated commits are appended to the log before they are applied here. Must be
+   * called before the first commit.
+   */
+  async joinCommitLog(log: CommitLog): Promise<void> {
+    await this.#queue.order({ kind: 'member' })
+    this.#queue.commitLog = log
+  }
+
+  /** The last applied group of the commit stream; undefined for a store that has never had one. */
+  get streamMark(): StreamMark | undefined {
+    return this.#read(() => streamMarkIn(this.#reader))
+  }
+
+  /**
+   * Applies groups of the commit stream, in order, in one transaction; those that the store has are skipped. Rejects with NotChained, and
+   * then nothing was written, when a group does not follow the newest row.
+   */
+  async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
+    const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch }) => {
+      this.#epoch = epoch
+      this.tree.changed()
+      this.#cache.clear()
+    })
+    return state.position
   }
 
   entriesAt(paths: readonly string[]): EntriesAt {

@@ -13,17 +13,20 @@ export interface EncodedGroup {
   readonly generation: number
 }
 
+/** A group has either local batches or replicated ones. */
 export class WriteGroup {
   readonly id: number
   readonly epoch: number
   readonly generation: number
+  readonly isLocal: boolean
   readonly #batches: Batch[] = []
   #bytes = 0
 
-  constructor(id: number, epoch: number, generation: number) {
+  constructor({ id, epoch, generation, isLocal }: Pick<WriteGroup, 'id' | 'epoch' | 'generation' | 'isLocal'>) {
     this.id = id
     this.epoch = epoch
     this.generation = generation
+    this.isLocal = isLocal
   }
 
   /** `bytesMax`: the result of `checkBatch`. */
@@ -56,7 +59,7 @@ export class WriteGroup {
 }
 
 /** The batches of a group, as views of its buffer. */
-export function* batchesIn({ bytes, lengths }: EncodedGroup): Generator<Uint8Array> {
+export function* batchesIn({ bytes, lengths }: Pick<EncodedGroup, 'bytes' | 'lengths'>): Generator<Uint8Array> {
   let at = 0
   for (const length of lengths) {
     yield new Uint8Array(bytes, at, length)

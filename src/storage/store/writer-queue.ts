@@ -9,6 +9,9 @@
  * *generation* in which it was queued. The writer fails all batches of a generation after the first failure. When this thread receives
  * the failure, it clears the overlay, starts the next generation and calls the listeners, synchronously and before any pending promise
  * settles, so that no caller can combine the two states.
+ *
+ * With a commit log (`commit-log.ts`) a group is appended to it before it is sent to the writer, and all orders wait for the groups before
+ * them. The next group is appended while the writer applies the last one.
  */
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
@@ -25,12 +28,12 @@ import {
   StoreError,
   type StoreErrorKind,
 } from '../sqlite/store-error.ts'
+import type { CommitLog, GroupMark } from './commit-log.ts'
 import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from './database-writer.ts'
-import type { ReplicaOrder } from './replica-writer.ts'
 import { NotChained, type ReplicaState, type StoreRole } from './replica.ts'
 import { releaseStoreWorker, acquireStoreWorker } from './store-worker-cache.ts'
 import type { TreeAnswer, TreeOrder } from './tree-writer.ts'
-import { WriteGroup } from './write-group.ts'
+import { type EncodedGroup, WriteGroup } from './write-group.ts'
 
 /** The queued value of a path; undefined for a deletion. */
 export interface QueuedValue {
@@ -61,6 +64,8 @@ const QUEUED_BYTES_MAX = 256 << 20
 /** Limits of one group; a single batch may be larger. */
 const GROUP_MAX = 256
 const GROUP_BYTES_MAX = 4 << 20
+/** Groups that the commit log has and the writer has not applied yet. */
+const GROUPS_AHEAD_MAX = 4
 /** Turns of the event loop that a growing group waits for more batches. */
 const GROWING_TURNS_MAX = 4
 
@@ -107,8 +112,14 @@ export class WriterQueue {
   readonly #outcomes: OrderResult[] = []
   /** The group that was not sent to the writer yet. */
   #group: WriteGroup | undefined
-  /** Groups that were sent and have no result yet. */
+  /** Groups that were sent to the writer and have no result yet. */
   #groupsOut = 0
+  /** Commits are appended to it first; undefined: they become durable in this database. */
+  commitLog: CommitLog | undefined
+  /** Groups that wait for the commit log. */
+  #appending = 0
+  /** Resolves when all groups and orders so far were sent to the writer; undefined when none waits for the commit log. */
+  #sending: Promise<void> | undefined
   #isFlushDue = false
   #generation = 0
   #queuedBytes = 0
@@ -184,6 +195,7 @@ export class WriterQueue {
     const down = this.#downError()
     if (down) return down
     if (this.role !== 'own' && !isLocal(batch)) return this.role === 'replica' ? replicaError() : fencedError(epoch)
+    if (this.commitLog?.refusal && !isLocal(batch)) return this.commitLog.refusal
     if (this.#fault) return new StoreError('displaced', this.#fault.text)
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       return new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
@@ -193,10 +205,12 @@ export class WriterQueue {
 
   /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
   #addToGroup(batch: Batch, bytes: number, epoch: number): number {
-    const { epoch: before, generation } = this.#group ?? { epoch, generation: this.#generation }
-    if (before !== epoch || generation !== this.#generation) this.#flush()
+    const next = { epoch, generation: this.#generation, isLocal: isLocal(batch) }
+    const open = this.#group ?? next
+    const fits = open.epoch === epoch && open.generation === next.generation
+    if (!fits || (this.commitLog && open.isLocal !== next.isLocal)) this.#flush()
     const id = ++this.#count
-    this.#group ??= new WriteGroup(id, epoch, this.#generation)
+    this.#group ??= new WriteGroup({ ...next, id })
     this.#group.add(batch, bytes)
     if (this.#group.length >= GROUP_MAX || this.#group.bytes >= GROUP_BYTES_MAX) this.#flush()
     else this.#flushSoon()
@@ -205,7 +219,8 @@ export class WriterQueue {
 
   /** Sends the group once the writer is idle and the group has stopped growing. */
   #flushSoon(): void {
-    if (this.#isFlushDue || this.#groupsOut > 0 || !this.#group) return
+    const isBusy = this.commitLog ? this.#appending > 0 || this.#groupsOut > GROUPS_AHEAD_MAX : this.#groupsOut > 0
+    if (this.#isFlushDue || isBusy || !this.#group) return
     this.#isFlushDue = true
     setImmediate(() => this.#flushGrown(1, GROWING_TURNS_MAX))
   }
@@ -223,10 +238,52 @@ export class WriterQueue {
     const group = this.#group
     if (!group) return
     this.#group = undefined
-    this.#groupsOut++
     const encoded = group.encode()
-    const order: WriterOrder = { kind: 'write', ...encoded }
-    this.#worker.postMessage(order, [encoded.bytes])
+    const { commitLog } = this
+    if (!commitLog || group.isLocal) return this.#sendInOrder(() => this.#postGroup(encoded))
+    this.#appending++
+    this.#sendInOrder(() => this.#append(encoded, commitLog))
+  }
+
+  #postGroup(group: EncodedGroup, mark?: GroupMark): void {
+    this.#groupsOut++
+    const order: WriterOrder = { kind: 'write', ...group, ...(mark && { mark }) }
+    this.#worker.postMessage(order, [group.bytes])
+  }
+
+  /** Never rejects. */
+  async #append(group: EncodedGroup, commitLog: CommitLog): Promise<void> {
+    try {
+      // A group that was queued before another one failed is based on a state that does not exist.
+      if (group.generation !== this.#generation) return this.#failGroup(group, this.#droppedError())
+      const mark = await commitLog.append(group)
+      this.#postGroup(group, mark)
+    } catch (error) {
+      this.#failGroup(group, error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
+    } finally {
+      this.#appending--
+      this.#flushSoon()
+    }
+  }
+
+  #failGroup({ id, lengths }: EncodedGroup, error: StoreError): void {
+    const failed = lengths.flatMap((_, at) => {
+      const pending = this.#pending.get(id + at)
+      this.#pending.delete(id + at)
+      return pending ?? []
+    })
+    for (const { write } of failed) if (write) this.#finishWrite(id, write, error)
+    for (const { reject } of failed) reject(error)
+  }
+
+  /** Runs `send` at once, or after what waits for the commit log. It must not throw or reject. */
+  #sendInOrder(send: () => Promise<void> | void): void {
+    const sending = this.#sending ? this.#sending.then(send) : send()
+    if (!sending) return
+    this.#sending = sending
+    void sending.then(() => {
+      if (this.#sending === sending) this.#sending = undefined
+    })
   }
 
   /** Queues any other order. */
@@ -242,10 +299,13 @@ export class WriterQueue {
     throw new StoreError('failed', 'the writer returned no result')
   }
 
-  /** Queues an order of replication. `changed`: see `PendingOrder`. */
-  async replicate(order: ReplicaOrder, changed: (state: ReplicaState) => void): Promise<ReplicaState> {
+  /** Queues an order of replication, or groups of the commit stream. `changed`: see `PendingOrder`. */
+  async replicate(
+    order: Extract<OrderBody, { kind: 'replica' | 'logged' }>,
+    changed: (state: ReplicaState) => void,
+  ): Promise<ReplicaState> {
     this.#refuseWhenDown()
-    const outcome = await this.#post({ kind: 'replica', order }, (done) => {
+    const outcome = await this.#post(order, (done) => {
       if ('state' in done) changed(done.state)
     })
     if ('state' in outcome) return outcome.state
@@ -306,7 +366,7 @@ export class WriterQueue {
     const id = ++this.#count
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject, changed })
-      this.#worker.postMessage({ ...order, id }, [])
+      this.#sendInOrder(() => this.#worker.postMessage({ ...order, id }, []))
     })
   }
 

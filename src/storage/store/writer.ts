@@ -22,7 +22,9 @@ import {
   writeBase,
   writeFact,
 } from '../sqlite/rows.ts'
-import { roleIn, type StoreRole } from './replica.ts'
+import type { StreamMark } from './commit-log.ts'
+import { writeStreamMark } from './stream-mark.ts'
+import { NotChained, roleIn, type StoreRole } from './replica.ts'
 
 export interface WriteRequest {
   readonly batch: Uint8Array
@@ -30,6 +32,8 @@ export interface WriteRequest {
   readonly epoch: number
   /** Generation in which it was queued, see `writer-queue.ts`. */
   readonly generation: number
+  /** Row of a batch that the commit stream has: it is committed, and must be applied. */
+  readonly row?: { readonly sequence: number; readonly atMs: number }
 }
 
 export type WriteResult =
@@ -131,12 +135,24 @@ export class Writer {
 
   /**
    * Writes all requests except fenced and dropped ones, or none when it throws. Retries while `shouldRetry` returns true for the error.
+   * `stream`: the position of the newest request that the commit stream has. Throws NotChained for a request of the stream that does not
+   * follow the newest row.
    */
-  write(requests: readonly WriteRequest[], shouldRetry: (error: unknown) => boolean = () => false): WriteResult[] {
+  write(
+    requests: readonly WriteRequest[],
+    {
+      shouldRetry = () => false,
+      stream,
+    }: { shouldRetry?: (error: unknown) => boolean; stream?: StreamMark | undefined } = {},
+  ): WriteResult[] {
     try {
-      return this.transact(requests.length, () => requests.map((request) => this.#apply(request)))
+      return this.transact(requests.length, () => {
+        const results = requests.map((request) => this.#apply(request))
+        if (stream) writeStreamMark(this.#database, stream)
+        return results
+      })
     } catch (error) {
-      if (shouldRetry(error)) return this.write(requests, shouldRetry)
+      if (shouldRetry(error)) return this.write(requests, { shouldRetry, stream })
       for (const { generation } of requests) this.#failedGeneration = Math.max(this.#failedGeneration, generation)
       throw error
     }
@@ -155,7 +171,9 @@ export class Writer {
     })
   }
 
-  #apply({ batch, epoch, generation }: WriteRequest): WriteResult {
+  #apply(request: WriteRequest): WriteResult {
+    const { batch, epoch, generation, row: committed } = request
+    if (committed) return this.#applyCommitted(request, committed)
     if (generation <= this.#failedGeneration) return { kind: 'dropped' }
     const changes = decodeBatch(batch)
     if (isLocal(changes)) {
@@ -166,11 +184,23 @@ export class Writer {
       this.#failedGeneration = generation
       return this.#role === 'replica' ? { kind: 'replica' } : { kind: 'fenced', epoch: this.#epoch }
     }
-    const sequence = this.#position.sequence + 1
-    this.change(changes, sequence)
-    const row = { sequence, epoch, atMs: this.#now(), batch }
+    return this.#writeRow(changes, { sequence: this.#position.sequence + 1, epoch, atMs: this.#now(), batch })
+  }
+
+  #applyCommitted({ batch, epoch }: WriteRequest, { atMs, sequence }: NonNullable<WriteRequest['row']>): WriteResult {
+    const { position } = this
+    if (sequence !== position.sequence + 1 || epoch < position.epoch) {
+      throw new NotChained(`row ${sequence} of the commit stream does not follow row ${position.sequence}`)
+    }
+    const changes = decodeBatch(batch)
+    if (isLocal(changes)) throw new NotChained('the commit stream has local paths')
+    return this.#writeRow(changes, { sequence, epoch, atMs, batch })
+  }
+
+  #writeRow(changes: Batch, row: Omit<LogRow, 'checksum'>): WriteResult {
+    this.change(changes, row.sequence)
     this.append({ ...row, checksum: checksumOf(row, this.#position.checksum) })
-    return { kind: 'written', sequence }
+    return { kind: 'written', sequence: row.sequence }
   }
 
   /** Applies a batch to the entries. To be called within `transact`. */

@@ -16,8 +16,12 @@ export const command = defineCommand({
     'stopped or is not connected; servers announce themselves once a minute. "unknown": the server that created',
     'the list is not connected to NATS. An agent forwards the request to any server. Requires node:read.',
     '',
-    'Core: active serves secrets; standby is a DR secondary; sealed requires key shares; fenced is a DR primary',
-    'that was replaced; none forwards requests for secrets.',
+    'Core: active serves secrets; standby is a DR secondary or forwards to the active server; sealed requires key',
+    'shares; fenced is a DR primary that was replaced; none forwards requests for secrets.',
+    '',
+    'With high availability also the role, the position in the log of commits, and the lag: commits that the',
+    'server has not applied. A lost server has not been heard for 10 s: start it, or remove it with "outpost',
+    'operator members remove".',
     '',
     'Exit code 1: a server does not respond.',
   ].join('\n'),
@@ -30,9 +34,10 @@ export const command = defineCommand({
     const isUnknown = missing.some((member) => member.text('Status') === 'unknown')
     if (values.json) printJson(servers, io)
     else {
+      const hasRoles = members.some((member) => member.text('Role') !== '')
       const table = formatTable(
-        ['', 'Name', 'Address', 'Version', 'Status', 'Core', 'Cluster ID'],
-        members.map((member) => cellsOf(member).map(escapeLine)),
+        ['', 'Name', 'Address', 'Version', 'Status', 'Core', ...(hasRoles ? ROLE_COLUMNS : []), 'Cluster ID'],
+        members.map((member) => cellsOf(member, hasRoles).map(escapeLine)),
       )
       io.out(fitted(table, terminalOf(1, io.env, values['no-color'])))
     }
@@ -44,7 +49,9 @@ export const command = defineCommand({
   },
 })
 
-function cellsOf(member: JsonFields): string[] {
+const ROLE_COLUMNS = ['Role', 'Position', 'Lag']
+
+function cellsOf(member: JsonFields, hasRoles: boolean): string[] {
   const status = member.text('Status')
   const age = humanSeconds(member.number('SecondsSinceAnnouncement'))
   return [
@@ -54,8 +61,17 @@ function cellsOf(member: JsonFields): string[] {
     member.text('Version') || '-',
     status === 'alive' ? status : `${status}, announced ${age} ago`,
     coreOf(member),
+    ...(hasRoles ? roleCells(member) : []),
     member.text('ClusterID') || '-',
   ]
+}
+
+/** A server without an applied commit has no position. */
+function roleCells(member: JsonFields): string[] {
+  const role = member.text('Role')
+  if (role === '') return ['-', '-', '-']
+  const position = member.number('Position')
+  return [role, position === 0 ? '-' : String(position), String(member.number('Lag'))]
 }
 
 /** A server of an older version does not report its state. */

@@ -4,7 +4,7 @@ import type { Barrier } from '../../../storage/barrier/barrier.ts'
 import type { InitialSplit } from '../../../storage/seal/initial-shares.ts'
 import { StaticKeyFault } from '../../../storage/seal/static-key.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
-import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
+import { type EngineCall, path, type Path, Rejection, type Reply } from '../../../engines/framework/engine.ts'
 import { boolean, type EngineField, integer, text, textList } from '../../../engines/framework/fields.ts'
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
 import { versionFacts } from '../version-history.ts'
@@ -14,7 +14,7 @@ import { type PgpRateLimit, sealLog } from './seal-access.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export interface SealParts extends CoreState, WithOptions<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
+export interface SealParts extends CoreState, WithOptions<'seal' | 'version' | 'logger' | 'requireNoOtherCore' | 'ha'> {
   readonly barrier: Pick<Barrier, 'isSealed'>
   /** The entries of a new core. */
   initialState(): { readonly puts: readonly Put[]; readonly rootToken: string }
@@ -70,6 +70,8 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
       onSecondary: true,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: operationToken }, call) {
+        // Vault's: a standby cannot read tokens.
+        if (core.isHaStandby) throw new Rejection(500, SEAL_STANDBY)
         if (core.isSecondary ? core.isSealed : core.barrier.isSealed) return undefined
         if (core.isSecondary) await requireOnSecondary(access, operationToken, call)
         // The core is being activated: tokens cannot be read yet, so no caller is authorized.
@@ -81,10 +83,16 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'step-down',
-      summary: 'Step down; no effect, because there is no standby',
+      summary: 'Give up the active role to a standby; no effect without high availability',
       sudo: true,
       fields: {},
-      update: () => undefined,
+      async update(_input, call) {
+        const { ha } = core.options
+        if (!ha) return undefined
+        await ha.stepDown()
+        logEvent('active server has stepped down', call)
+        return undefined
+      },
     }),
     initPath(core, pgpRate),
   ]
@@ -100,6 +108,7 @@ async function requireOnSecondary(
   else operationToken.check(given)
 }
 
+const SEAL_STANDBY = 'vault cannot seal when in standby mode; please restart instead'
 const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
 
 function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {

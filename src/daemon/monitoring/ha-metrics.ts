@@ -1,0 +1,103 @@
+/** Metrics and readiness check of high availability. */
+import type { Check, CheckResult } from '../../telemetry/readiness.ts'
+import { type Family, single } from '../../telemetry/metric.ts'
+import { haFault } from '../../secrets/ha-endpoints/ha-health.ts'
+import type { HaMember, HaRole, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
+import type { SecretsCore } from '../../secrets/core.ts'
+
+const ROLES: readonly HaMember['role'][] = ['active', 'standby', 'sealed', 'uninitialized', 'lost']
+
+export class HaMetrics {
+  readonly #ha: HaSide
+  #members: readonly HaMember[] = []
+  /** When the last observed term of this server began. */
+  #termMs: number | undefined
+  #takeovers = 0
+
+  constructor(ha: HaSide) {
+    this.#ha = ha
+  }
+
+  /** Reads the members, which are not known without waiting. Never rejects: an unreadable list removes its metrics only. */
+  async refresh(): Promise<void> {
+    this.observe()
+    this.#members = await this.#ha.members().catch(() => [])
+  }
+
+  /** Counts a term of this server that began since the last call. A term that also ended in between is not noticed. */
+  observe(): void {
+    const { active } = this.#ha
+    if (!active?.isSelf || active.activeSinceMs === this.#termMs) return
+    this.#termMs = active.activeSinceMs
+    this.#takeovers++
+  }
+
+  families(): Family[] {
+    this.observe()
+    const { active, applied, committed, role, trouble } = this.#ha
+    const self = this.#members.find(({ isSelf }) => isSelf)
+    return [
+      single('gauge', 'outpost.ha.active', '1 while this server is the active one, else 0.', Number(role === 'active')),
+      single(
+        'gauge',
+        'outpost.ha.has_active',
+        '1 while this server knows an active server, else 0.',
+        Number(active !== undefined),
+      ),
+      single(
+        'gauge',
+        'outpost.ha.trouble',
+        '1 while this server cannot serve or take over, else 0.',
+        Number(trouble !== undefined),
+      ),
+      single(
+        'gauge',
+        'outpost.ha.unapplied_messages',
+        'Messages of the commit stream that this server has not applied.',
+        Math.max(0, committed - applied),
+      ),
+      single('counter', 'outpost.ha.takeovers', 'Times that this server became active.', this.#takeovers),
+      ...(self
+        ? [
+            single(
+              'gauge',
+              'outpost.ha.lag_entries',
+              'Rows of the log that this server is behind the active one.',
+              self.lag,
+            ),
+          ]
+        : []),
+      ...(this.#members.length === 0 ? [] : [this.#byRole()]),
+    ]
+  }
+
+  #byRole(): Family {
+    const count = (role: HaMember['role']) => this.#members.filter((member) => member.role === role).length
+    return {
+      name: 'outpost.ha.members',
+      kind: 'gauge',
+      help: 'Servers of the cluster, by role.',
+      points: ROLES.map((role) => ({ labels: { role }, value: count(role) })),
+    }
+  }
+}
+
+/** None without high availability, and while the server is sealed: the check `seal` has the reason. */
+export function haChecks(core: Pick<SecretsCore, 'isSealed' | 'options'> | undefined): Check[] {
+  const { ha } = core?.options ?? {}
+  return ha && !core?.isSealed ? [{ name: 'ha', now: () => haState(ha) }] : []
+}
+
+/** A standby is ready: it forwards requests. */
+function haState(ha: HaSide): CheckResult {
+  const fault = haFault(ha)
+  if (fault !== undefined) return { ok: false, reason: fault }
+  if (ha.role === 'active') return { ok: true, reason: 'active' }
+  const { active } = ha
+  return { ok: true, reason: active ? `standby, "${active.name}" is active` : 'standby, waiting for an active server' }
+}
+
+/** The role among the servers of the cluster; undefined without high availability and while sealed. */
+export function haModeOf(core: Pick<SecretsCore, 'isSealed' | 'options'> | undefined): HaRole | undefined {
+  return core?.isSealed ? undefined : core?.options.ha?.role
+}

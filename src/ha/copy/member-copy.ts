@@ -1,0 +1,258 @@
+/**
+ * Copies of entries between members, over NATS, for a member that the commit stream does not reach any more, or whose entries differ. It is the
+ * Merkle comparison of disaster recovery (`dr/secondary/merkle-sync.ts`): only entries that differ are copied. Entries are ciphertext.
+ *
+ * A request is one message to the subject of a member. Its answer is a sequence of messages: the first byte says whether more follow, so an
+ * answer may be larger than one message. The caller requests a few entries at a time, which bounds what is in flight.
+ */
+import type { Msg, NatsConnection } from '@nats-io/transport-node'
+import { messageOf, Refusal } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import { MerkleResponder } from '../../dr/primary/merkle-responder.ts'
+import {
+  METHODS,
+  pack,
+  packSmall,
+  type RequestOf,
+  type ResponseOf,
+  unpack,
+  unpackSmall,
+} from '../../dr/link/messages.ts'
+import { copyDifference, type CopyProgress, type MerkleSource } from '../../dr/secondary/merkle-sync.ts'
+import { packr } from '../../cluster/nats/message-pack.ts'
+import type { StreamMark } from '../../storage/store/commit-log.ts'
+import type { SqliteStore } from '../../storage/store/store.ts'
+import type { CommitPosition } from '../../storage/sqlite/rows.ts'
+import type { MemberState } from '../lease/lease.ts'
+
+/** Timeout for the next message of an answer. The first answer may have to build a tree of all entries. */
+const ANSWER_MS = 60_000
+/** Entries of one request. */
+const PATHS_AT_ONCE = 64
+/** Bytes of a message beside the payload. */
+const OVERHEAD_BYTES = 4096
+const [LAST, MORE, FAILED] = [0, 1, 2]
+/** Length of an answer, before its bytes. */
+const LENGTH_BYTES = 4
+/** A member that has not reported for this time is not asked. */
+const HEARD_MS = 10_000
+
+type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
+
+interface MemberPosition {
+  readonly position: CommitPosition
+  readonly mark: StreamMark
+  readonly clusterId: string
+  readonly epoch: number
+}
+
+function subjectOf(region: string, serverId: string): string {
+  return `outpost.${region}.ha.copy.${serverId}`
+}
+
+/** The member with the newest entries. Throws a Refusal if there is none. */
+export function pickSource(members: readonly MemberState[], ownServerId: string, nowMs: number): MemberState {
+  const [best] = members
+    .filter(({ atMs, serverId }) => serverId !== ownServerId && nowMs - atMs < HEARD_MS)
+    .toSorted(
+      (one, other) => Number(other.state === 'active') - Number(one.state === 'active') || other.applied - one.applied,
+    )
+  if (best) return best
+  throw new Refusal(
+    'unavailable',
+    'the commit stream begins after the entries of this server, and no other member is connected',
+  )
+}
+
+export interface ServedCopies {
+  readonly connection: NatsConnection
+  readonly region: string
+  readonly serverId: string
+  readonly store: SqliteStore
+  readonly logger: Logger
+}
+
+/** Answers the requests of other members. */
+export function serveCopies({ connection, logger, region, serverId, store }: ServedCopies): void {
+  const responder = new MerkleResponder(store, { take: async () => undefined }, logger)
+  const serve = async (message: Msg) => {
+    try {
+      for await (const { bytes, isLast } of withLast(answersTo(message.data, store, responder))) {
+        send(connection, message, bytes, isLast)
+      }
+    } catch (error) {
+      logger.warn('copy for another member failed', { error: messageOf(error) })
+      message.respond(Buffer.concat([Buffer.from([FAILED]), Buffer.from(messageOf(error))]))
+    }
+  }
+  connection.subscribe(subjectOf(region, serverId), {
+    callback(error, message) {
+      if (!error) void serve(message)
+    },
+  })
+}
+
+/** Sends one answer as messages that NATS carries. */
+function send(connection: NatsConnection, message: Msg, bytes: Uint8Array, isLast: boolean): void {
+  const size = (connection.info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+  const whole = Buffer.alloc(LENGTH_BYTES + bytes.length)
+  whole.writeUInt32BE(bytes.length)
+  whole.set(bytes, LENGTH_BYTES)
+  for (let at = 0; at < whole.length || at === 0; at += size) {
+    const isEnd = at + size >= whole.length
+    message.respond(Buffer.concat([Buffer.from([isEnd && isLast ? LAST : MORE]), whole.subarray(at, at + size)]))
+  }
+}
+
+async function* withLast(answers: AsyncIterable<Uint8Array>): AsyncGenerator<{ bytes: Uint8Array; isLast: boolean }> {
+  let held: Uint8Array | undefined
+  for await (const bytes of answers) {
+    if (held) yield { bytes: held, isLast: false }
+    held = bytes
+  }
+  yield { bytes: held ?? new Uint8Array(), isLast: true }
+}
+
+async function* answersTo(
+  payload: Uint8Array,
+  store: SqliteStore,
+  responder: MerkleResponder,
+): AsyncGenerator<Uint8Array> {
+  const { method, request } = packr.unpack(payload) as { method: unknown; request: unknown }
+  const body = request instanceof Uint8Array ? Buffer.from(request) : Buffer.alloc(0)
+  if (!store.tree.isEnabled) await store.tree.enable()
+  if (method === 'Position') yield pack(positionOf(store))
+  else if (method === 'Pages') yield pack(await responder.pages())
+  else if (method === 'Subpages') yield packSmall(await responder.subpages(unpack(METHODS.Subpages.request, body)))
+  else if (method === 'Leaves') yield packSmall(await responder.leaves(unpack(METHODS.Leaves.request, body)))
+  else if (method === 'Values') {
+    for await (const answer of responder.values(unpack(METHODS.Values.request, body))) yield pack(answer)
+  } else throw new Error('unknown request')
+}
+
+/** Position in the log and in the stream, of the same transaction. */
+function positionOf(store: SqliteStore): MemberPosition {
+  for (;;) {
+    const before = store.streamMark
+    const position = store.position()
+    if (!before) throw new Error('this member has not joined the commit stream')
+    if (before.position === store.streamMark?.position) {
+      return { position, mark: before, clusterId: store.clusterId, epoch: store.epoch }
+    }
+  }
+}
+
+export interface MemberCopyOptions {
+  readonly connection: NatsConnection
+  readonly region: string
+  readonly source: MemberState
+  readonly store: SqliteStore
+  /** Identity of the commit stream. */
+  readonly stream: string
+  readonly signal: AbortSignal
+}
+
+/** Resolves to the row at which the copy is complete. Rejects with errors of NATS and of the store; the copy is then resumed by the next one. */
+export async function copyFromMember(options: MemberCopyOptions): Promise<{ sequence: number; entries: number }> {
+  const { signal, source, store, stream } = options
+  const member = new MemberSource(options)
+  const { clusterId, mark, position } = await member.position()
+  if (mark.stream !== stream) throw new Error(`the member ${source.name} has not joined the commit stream`)
+  if (!store.tree.isEnabled) await store.tree.enable()
+  const progress: CopyProgress = { found: 0, done: 0, bytes: 0 }
+  const damaged: string[] = []
+  const sequence = await copyDifference({
+    link: member,
+    store: { ...storeParts(store), beginCopy: (from, id) => store.beginCopy(from, id, mark) },
+    from: position,
+    clusterId,
+    progress,
+    answerMs: ANSWER_MS,
+    signal,
+    onDamaged: (paths) => damaged.push(...paths),
+    onDifference: () => undefined,
+  })
+  if (damaged.length > 0) throw new Error(`${damaged.length} entries of the member ${source.name} are damaged`)
+  return { sequence, entries: progress.done }
+}
+
+/** The methods of the store that a copy uses. */
+function storeParts(store: SqliteStore) {
+  return {
+    tree: store.tree,
+    copyEntries: store.copyEntries.bind(store),
+    beginCopy: store.beginCopy.bind(store),
+  }
+}
+
+/** The entries of another member. */
+class MemberSource implements MerkleSource {
+  readonly #options: MemberCopyOptions
+
+  constructor(options: MemberCopyOptions) {
+    this.#options = options
+  }
+
+  async position(): Promise<MemberPosition> {
+    return await this.#request('Position', Buffer.alloc(0), (bytes) => packr.unpack(bytes) as MemberPosition)
+  }
+
+  async call<M extends CopyMethod>(method: M, request: RequestOf<M>): Promise<ResponseOf<M>> {
+    if (method === 'Ping') {
+      const { epoch, position } = await this.position()
+      return { position, epoch, setId: '' } as ResponseOf<M>
+    }
+    return this.#request(
+      method,
+      pack(request),
+      (bytes) => unpackSmall(METHODS[method].response, bytes) as ResponseOf<M>,
+    )
+  }
+
+  async #request<T>(method: string, request: Uint8Array, parse: (bytes: Buffer) => T): Promise<T> {
+    for await (const bytes of this.#answers(method, request)) return parse(bytes)
+    throw new Error(`the member ${this.#options.source.name} did not answer`)
+  }
+
+  values({ paths }: RequestOf<'Values'>): AsyncIterable<ResponseOf<'Values'>> & { cancel(): void } {
+    const cancelled = new AbortController()
+    const read = async function* (source: MemberSource) {
+      for (let at = 0; at < paths.length && !cancelled.signal.aborted; at += PATHS_AT_ONCE) {
+        const request = pack({ paths: paths.slice(at, at + PATHS_AT_ONCE) })
+        for await (const bytes of source.#answers('Values', request)) yield unpack(METHODS.Values.response, bytes)
+      }
+    }
+    return { [Symbol.asyncIterator]: () => read(this), cancel: () => cancelled.abort() }
+  }
+
+  /** The answers to one request, each put together from its messages. */
+  async *#answers(method: string, request: Uint8Array): AsyncGenerator<Buffer> {
+    const { connection, region, signal, source } = this.#options
+    const payload = packr.pack({ method, request })
+    const messages = await connection.requestMany(subjectOf(region, source.serverId), payload, {
+      strategy: 'sentinel',
+      maxWait: ANSWER_MS,
+    })
+    let parts: Buffer[] = []
+    let [expected, bytes] = [-1, 0]
+    for await (const message of messages) {
+      signal.throwIfAborted()
+      const [kind] = message.data
+      let rest = Buffer.from(message.data.subarray(1))
+      if (kind === FAILED) throw new Error(`the member ${source.name} refused the copy: ${rest.toString()}`)
+      if (expected < 0) {
+        expected = rest.readUInt32BE()
+        rest = rest.subarray(LENGTH_BYTES)
+      }
+      parts.push(rest)
+      bytes += rest.length
+      if (bytes >= expected) {
+        yield Buffer.concat(parts)
+        parts = []
+        ;[expected, bytes] = [-1, 0]
+      }
+      if (kind === LAST) return
+    }
+    throw new Error(`the member ${source.name} stopped answering`)
+  }
+}

@@ -1,0 +1,640 @@
+/**
+ * The module `ha`: several servers with one secrets core. One server is *active*; the others are *standby*: they have the same entries and
+ * hold the root key, and one of them takes over when the active server fails or steps down.
+ *
+ * The commit stream (`stream/`) is the log of all commits, stored by a majority of the NATS servers. The active server publishes each group
+ * of batches and applies it once NATS has acknowledged it; the other members apply the stream. The lease (`lease/`) decides which server
+ * is active, and the stream is the final arbiter: a new active server publishes its *term* before it serves, after which the stream
+ * refuses every group of an earlier term.
+ *
+ * Promises. An acknowledged commit is in the stream and is never lost while a majority of the NATS servers keeps its disks. At most one
+ * server serves at any time: an answer is sent only if the lease was valid after the answer was computed (`isServing`). A member never
+ * applies a group to a database with another history: it copies the entries of another member instead.
+ *
+ * Assumes that NATS syncs each message (`sync_interval: always`), that only servers may publish to the subjects of this module, and that
+ * the monotonic clocks of two servers differ by less than a tenth in their rate.
+ *
+ * What can go wrong. The active server is killed or paused: a standby takes over after the lease has run out. NATS has no majority: the
+ * active server serves until its lease runs out, commits wait, and nothing is lost. The disk of the active server is full, or a group
+ * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { messageOf, Refusal } from '../platform/errors.ts'
+import { type Logger, LogOnce } from '../platform/log.ts'
+import { TIMINGS } from '../cluster/nats/timings.ts'
+import type { CommitLog, LoggedGroup } from '../storage/store/commit-log.ts'
+import type { SqliteStore } from '../storage/store/store.ts'
+import { copyFromMember, pickSource, serveCopies } from './copy/member-copy.ts'
+import { HaBucket, Lease, type MemberState } from './lease/lease.ts'
+import { encodeMessage, MessageAssembler } from './stream/commit-message.ts'
+import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
+import { HistoryDiffers, StreamApplier } from './stream/stream-applier.ts'
+import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
+
+/** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
+const STEP_DOWN_PAUSE_MS = 10_000
+const YIELD_MS = 1000
+const RETRY_MS = 500
+/** Missing messages up to which they are read one by one. */
+const READ_SINGLY_MAX = 64
+const LOG_INTERVAL_MS = 60_000
+
+export type HaPhase = 'starting' | 'standby' | 'taking over' | 'active' | 'stepping down' | 'stopped'
+
+/** The secrets core, as this module uses it. */
+export interface HaCore {
+  /** `unsealed`: the server holds the root key and may become active. */
+  readonly state: 'uninitialized' | 'sealed' | 'unsealed'
+  /** Opens the core on the entries of the database. */
+  open(): Promise<void>
+  /**
+   * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
+   * may end first, for a short time.
+   */
+  close(isOrderly: boolean): Promise<void>
+}
+
+export interface HaServerOptions {
+  readonly store: SqliteStore
+  /** Rejects with a Fault for the operator. It reconnects by itself. */
+  readonly connect: (signal: AbortSignal) => Promise<NatsConnection>
+  readonly core: HaCore
+  readonly region: string
+  readonly replicas: number
+  readonly name: string
+  readonly serverId: string
+  readonly version: string
+  readonly addresses: () => { readonly api: string; readonly cluster: string }
+  readonly logger: Logger
+  readonly nowMs?: () => number
+  readonly wallMs?: () => number
+}
+
+/** What is known once NATS has answered. */
+interface OpenParts {
+  readonly connection: NatsConnection
+  readonly stream: CommitStream
+  readonly bucket: HaBucket
+  readonly lease: Lease
+}
+
+export class HaServer {
+  readonly #options: HaServerOptions
+  readonly #logger: Logger
+  readonly #logged = new LogOnce({ everyMs: LOG_INTERVAL_MS })
+  readonly #nowMs: () => number
+  readonly #wallMs: () => number
+  readonly #log: StreamCommitLog
+  readonly #stopping = new AbortController()
+  readonly #listeners = new Set<() => void>()
+  #parts: OpenParts | undefined
+  #phase: HaPhase = 'starting'
+  /** Ends with the term of this server. */
+  #termEnded = new AbortController()
+  /** The core was opened in this term; false during an initialization. */
+  #hasOpened = false
+  /** The database is a state of the commit stream, or will be its first one. */
+  #isJoined = false
+  /** Row at which a copy of the entries is complete. */
+  #copiedAt = 0
+  #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
+  #renewing: NodeJS.Timeout | undefined
+  #pausedUntilMs = Number.NEGATIVE_INFINITY
+  #changing: Promise<unknown> = Promise.resolve()
+  #received = 0
+  #wake: (() => void) | undefined
+  #isStepDownRequested = false
+  /** Why this server cannot become active, or does not follow; undefined while it does. */
+  trouble: string | undefined
+  takeovers = 0
+
+  constructor(options: HaServerOptions) {
+    this.#options = options
+    this.#logger = options.logger
+    this.#nowMs = options.nowMs ?? (() => performance.now())
+    this.#wallMs = options.wallMs ?? Date.now
+    this.#log = new StreamCommitLog(() => options.store.position(), this.#wallMs)
+    this.#log.onRefused = () => void this.#leaveTerm('another server has published to the commit stream', false)
+    options.store.onFailure(() => this.#checkApplied())
+  }
+
+  start(): void {
+    void this.#run()
+  }
+
+  /** For the store. */
+  get commitLog(): CommitLog {
+    return this.#log
+  }
+
+  get phase(): HaPhase {
+    return this.#phase
+  }
+
+  /** True if an answer that was computed before this call may be sent. */
+  get isServing(): boolean {
+    return this.#phase === 'active' && (this.#parts?.lease.isValid ?? false)
+  }
+
+  get lease(): Lease | undefined {
+    return this.#parts?.lease
+  }
+
+  /** Sequence of the newest known message of the stream, and of the newest applied one. */
+  get positions(): { readonly committed: number; readonly applied: number } {
+    const applied = this.#options.store.streamMark?.position ?? 0
+    return { committed: Math.max(applied, this.#received, this.#log.last), applied }
+  }
+
+  /** Calls the listener when the phase, the lease or its holder may have changed. Returns a function that removes it. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  /** The stored states of all members. Rejects with a Refusal while NATS does not respond. */
+  async members(): Promise<MemberState[]> {
+    try {
+      return (await this.#parts?.bucket.members()) ?? []
+    } catch (error) {
+      throw new Refusal('unavailable', `the members are unknown, NATS does not respond: ${messageOf(error)}`)
+    }
+  }
+
+  async removeMember(name: string): Promise<void> {
+    await this.#parts?.bucket.removeMember(name)
+  }
+
+  /** The core was unsealed or sealed: looks at the lease at once. */
+  wake(): void {
+    this.#wake?.()
+  }
+
+  /**
+   * Becomes active to initialize the core: the entries are empty. Rejects with a Refusal if another server is active or the stream has
+   * commits already.
+   */
+  async lead(): Promise<void> {
+    await this.#exclusive(async () => {
+      const parts = this.#parts
+      if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
+      const isEmpty = this.#options.store.position().sequence === 0 && (await parts.stream.bounds()).last === 0
+      if (!isEmpty) throw new Refusal('invalid_request', 'Vault is already initialized')
+      await parts.lease.poll()
+      if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
+        throw new Refusal('unavailable', 'another server is being initialized, try again')
+      }
+    })
+  }
+
+  /** The next `stepDownIfRequested` steps down. Throws a Refusal unless active. */
+  requestStepDown(): void {
+    if (this.#phase !== 'active') throw new Refusal('unavailable', 'this server is not active')
+    this.#isStepDownRequested = true
+  }
+
+  /** Steps down if that was requested: the core is closed, and the lease is released. Called after the request was answered. */
+  async stepDownIfRequested(): Promise<void> {
+    if (!this.#isStepDownRequested) return
+    this.#isStepDownRequested = false
+    this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
+    await this.#leaveTerm('step-down requested', true)
+  }
+
+  /** Gives the lease up because the core was sealed by an operator, or after an initialization. */
+  async release(reason: string): Promise<void> {
+    await this.#leaveTerm(reason, true)
+  }
+
+  /** Steps down for good, and goes on following. Never rejects. */
+  async leave(): Promise<void> {
+    this.#pausedUntilMs = Number.POSITIVE_INFINITY
+    await this.#leaveTerm('the server stops', true).catch(() => undefined)
+  }
+
+  async stop(): Promise<void> {
+    await this.leave()
+    this.#stopping.abort()
+    this.#log.end()
+    this.wake()
+    await this.#changing
+    await this.#stopFollowing()
+    this.#phase = 'stopped'
+    await this.#parts?.connection.close()
+  }
+
+  get #isStopped(): boolean {
+    return this.#stopping.signal.aborted
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isStopped) {
+      try {
+        this.#parts ??= await this.#open()
+        if (!this.#following) this.#follow(this.#parts)
+        await this.#look(this.#parts)
+        if (this.#phase === 'starting') this.#setPhase('standby')
+      } catch (error) {
+        if (!this.#parts) this.trouble = messageOf(error)
+        this.#warn('high availability: NATS does not respond as required, retrying', error)
+      }
+      await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
+    }
+  }
+
+  async #open(): Promise<OpenParts> {
+    const { addresses, connect, name, region, replicas, serverId } = this.#options
+    const connection = await connect(this.#stopping.signal)
+    try {
+      const stream = await CommitStream.open(connection, region, replicas)
+      const bucket = await HaBucket.open(connection, region, replicas)
+      const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
+      const lease = new Lease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
+      this.trouble = undefined
+      this.#report(bucket)
+      serveCopies({ connection, region, serverId, store: this.#options.store, logger: this.#logger })
+      connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
+      return { connection, stream, bucket, lease }
+    } catch (error) {
+      await connection.close()
+      throw error
+    }
+  }
+
+  get #hintSubject(): string {
+    return `outpost.${this.#options.region}.ha.changed`
+  }
+
+  /** Reads the lease, and takes over if it is free. */
+  async #look(parts: OpenParts): Promise<void> {
+    const { core } = this.#options
+    if (this.#phase === 'active' && this.#hasOpened && core.state !== 'unsealed') {
+      return this.#leaveTerm('the secrets core was sealed', true)
+    }
+    if (this.#phase !== 'standby' && this.#phase !== 'starting') return
+    if (await parts.lease.poll()) this.#notify()
+    const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
+    if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
+    await this.#exclusive(() => this.#takeOver(parts, true))
+  }
+
+  get #mayTakeOver(): boolean {
+    const { core, store } = this.#options
+    const isReady = core.state === 'unsealed' && this.#isJoined && store.isWhole
+    return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
+  }
+
+  /** False if another server was faster. `opensCore`: false for an initialization. */
+  async #takeOver(parts: OpenParts, opensCore: boolean): Promise<boolean> {
+    const { core, store } = this.#options
+    if (!(await parts.lease.acquire())) return false
+    this.#termEnded = new AbortController()
+    this.#hasOpened = opensCore
+    this.#setPhase('taking over')
+    const startedAtMs = this.#nowMs()
+    this.#renew(parts)
+    try {
+      await this.#stopFollowing()
+      await this.#beginTerm(parts)
+      if (opensCore) await core.open()
+      if (parts.lease.term === 0) throw new Error('another server holds the lease')
+      this.#setPhase('active')
+      this.takeovers++
+      const tookMs = Math.round(this.#nowMs() - startedAtMs)
+      this.#logger.info('this server is active', {
+        term: parts.lease.term,
+        took_ms: tookMs,
+        row: store.position().sequence,
+      })
+      this.#hint(parts)
+      return true
+    } catch (error) {
+      this.#logger.error('taking over failed, another server may take over', { error: messageOf(error) })
+      this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
+      await this.#endTerm(parts, true)
+      throw error
+    }
+  }
+
+  /** Applies the whole stream and publishes the term as its last message. */
+  async #beginTerm(parts: OpenParts): Promise<void> {
+    const { store, name, serverId } = this.#options
+    const { lease, stream } = parts
+    const { term } = lease
+    const signal = this.#termEnded.signal
+    for (;;) {
+      const { last } = await this.#retried(() => stream.bounds())
+      if (last === 0) await this.#publishBase(parts)
+      else await this.#catchUp(parts, last)
+      const at = last === 0 ? 1 : last
+      const position = positionOf(store.position())
+      const message = encodeMessage(
+        { kind: 'term', term, server: `${name} ${serverId}`, position },
+        stream.messageBytesMax,
+      )
+      const [part] = message
+      if (!part) throw new Error('a message has no part')
+      try {
+        const sequence = await stream.publish(part, at, signal)
+        const nextRow = position.sequence + 1
+        await store.applyLogged([emptyGroup(stream.identity, sequence, nextRow)])
+        this.#log.begin({ term, stream, last: sequence, nextRow })
+        return
+      } catch (error) {
+        // A late message of the last active server: apply it first.
+        if (!(error instanceof PublishRefused) || lease.term !== term) throw error
+      }
+    }
+  }
+
+  async #publishBase({ stream }: OpenParts): Promise<void> {
+    const { store } = this.#options
+    const position = positionOf(store.position())
+    const [part] = encodeMessage({ kind: 'base', clusterId: store.clusterId, position }, stream.messageBytesMax)
+    if (!part) throw new Error('a message has no part')
+    await stream.publish(part, 0, this.#termEnded.signal)
+    await store.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
+  }
+
+  /** Applies all messages up to `last`. */
+  async #catchUp({ stream }: OpenParts, last: number): Promise<void> {
+    const { store } = this.#options
+    const mark = store.streamMark
+    if (mark?.stream !== stream.identity) throw new HistoryDiffers('this server has not joined the commit stream')
+    const applier = new StreamApplier(store, stream.identity)
+    if (last - mark.position <= READ_SINGLY_MAX) {
+      for (let sequence = mark.position + 1; sequence <= last; sequence++) {
+        const payload = await this.#retried(() => stream.read(sequence))
+        if (!payload) throw new HistoryDiffers(`message ${sequence} is not in the commit stream`)
+        await applier.add({ payload, sequence, pending: last - sequence })
+      }
+      return
+    }
+    const stop = new AbortController()
+    for await (const message of stream.follow(mark.position + 1, stop.signal)) {
+      await applier.add({ ...message, pending: last - message.sequence })
+      if (message.sequence >= last) stop.abort()
+    }
+  }
+
+  async #retried<T>(request: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await request()
+      } catch (error) {
+        if (this.#isStopped || this.#parts?.lease.term === 0) throw error
+      }
+      await sleep(RETRY_MS / 10)
+    }
+  }
+
+  #renew(parts: OpenParts): void {
+    clearTimeout(this.#renewing)
+    const renew = async () => {
+      try {
+        if (!(await parts.lease.renew())) {
+          this.#termEnded.abort()
+          return void this.#leaveTerm('another server holds the lease', false)
+        }
+      } catch (error) {
+        this.#warn('lease not renewed, retrying', error)
+      }
+      if (parts.lease.term > 0)
+        this.#renewing = setTimeout(() => void renew(), parts.lease.isValid ? TIMINGS.haRenewMs : RETRY_MS / 10)
+    }
+    this.#renewing = setTimeout(() => void renew(), TIMINGS.haRenewMs)
+  }
+
+  /** A commit failed: steps down if a group of the stream could not be applied here. */
+  #checkApplied(): void {
+    if (this.#phase !== 'active') return
+    setImmediate(() => {
+      if (this.#phase === 'active' && this.positions.applied < this.#log.last) {
+        void this.#leaveTerm('a committed change could not be applied to the database', true)
+      }
+    })
+  }
+
+  /** Ends the activity of this server, if it is active. */
+  async #leaveTerm(reason: string, releases: boolean): Promise<void> {
+    if (this.#phase !== 'active') return
+    // A refused server must serve nothing from this moment on.
+    this.#setPhase('stepping down')
+    await this.#exclusive(async () => {
+      if (this.#phase !== 'stepping down' || !this.#parts) return
+      this.#logger[releases ? 'info' : 'warn']('this server is no longer active', { reason })
+      await this.#endTerm(this.#parts, releases)
+    })
+  }
+
+  async #endTerm(parts: OpenParts, releases: boolean): Promise<void> {
+    const { core } = this.#options
+    // Commits in progress can succeed only while the lease is held.
+    if (!releases) this.#log.end()
+    await core.close(releases).catch((error: unknown) => this.#warn('closing the secrets core failed', error))
+    this.#log.end()
+    this.#termEnded.abort()
+    clearTimeout(this.#renewing)
+    if (releases)
+      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it runs out', error))
+    this.#setPhase('standby')
+    this.#hint(parts)
+  }
+
+  #hint({ connection }: OpenParts): void {
+    if (!connection.isClosed()) connection.publish(this.#hintSubject)
+  }
+
+  /** Follows the stream until `stopFollowing`. */
+  #follow(parts: OpenParts): void {
+    if (this.#isStopped || this.#phase === 'active' || this.#phase === 'taking over') return
+    const stop = new AbortController()
+    const ended = this.#followUntil(parts, stop.signal)
+    this.#following = { stop, ended }
+  }
+
+  async #followUntil(parts: OpenParts, signal: AbortSignal): Promise<void> {
+    const { store } = this.#options
+    while (!signal.aborted) {
+      try {
+        this.#isJoined = await this.#prepare(parts, signal)
+        if (store.streamMark) await this.#applyFrom(parts, signal)
+      } catch (error) {
+        if (!signal.aborted) await this.#recover(parts, error, signal)
+      }
+      if (!signal.aborted) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined)
+    }
+  }
+
+  async #applyFrom({ stream }: OpenParts, signal: AbortSignal): Promise<void> {
+    const { store } = this.#options
+    const applier = new StreamApplier(store, stream.identity)
+    for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
+      this.#received = message.sequence + message.pending
+      await applier.add(message)
+      if (!store.isWhole && store.position().sequence >= this.#copiedAt) await store.finishCopy()
+      this.trouble = undefined
+    }
+    await applier.flush()
+  }
+
+  /** Makes the database one that the stream continues. False while this server cannot become active. */
+  async #prepare(parts: OpenParts, signal: AbortSignal): Promise<boolean> {
+    const { store } = this.#options
+    const { stream } = parts
+    const { first, last } = await stream.bounds()
+    const mark = store.streamMark
+    if (mark?.stream === stream.identity && store.isWhole) {
+      if (mark.position > last)
+        throw new HistoryDiffers(
+          `the commit stream lost messages: it ends at ${last}, this server has ${mark.position}`,
+        )
+      if (mark.position + 1 < first) await this.#copy(parts, signal)
+      return true
+    }
+    // The first active server writes where the stream begins.
+    if (last === 0) return store.position().sequence > 0
+    const payload = await stream.read(first)
+    const message = payload && new MessageAssembler().add(payload)
+    const isEmpty = store.position().sequence === 0
+    if (message?.kind === 'base' && first === 1) {
+      const here = store.position()
+      const isSame =
+        here.sequence === message.position.sequence && Buffer.compare(here.checksum, message.position.checksum) === 0
+      if (isSame && (isEmpty || store.clusterId === message.clusterId)) {
+        if (isEmpty) {
+          await store.beginCopy(here, message.clusterId, { stream: stream.identity, position: 1 })
+          await store.finishCopy()
+        } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
+        return true
+      }
+      if (!isEmpty && store.clusterId !== message.clusterId) {
+        throw new Refusal(
+          'conflict',
+          `this server has secrets of cluster ${store.clusterId}, the commit stream those of ${message.clusterId}: ${MOVE_AWAY}`,
+        )
+      }
+    }
+    if (!isEmpty && mark === undefined)
+      throw new Refusal('conflict', `this server has secrets that are not in the commit stream: ${MOVE_AWAY}`)
+    await this.#copy(parts, signal)
+    return true
+  }
+
+  /** Copies the entries that differ from another member's. */
+  async #copy({ bucket, connection, stream }: OpenParts, signal: AbortSignal): Promise<void> {
+    const { serverId, store } = this.#options
+    this.#isJoined = false
+    const source = await pickSource(await bucket.members(), serverId, this.#wallMs())
+    const startedAtMs = this.#nowMs()
+    const copied = await copyFromMember({
+      connection,
+      region: this.#options.region,
+      source,
+      store,
+      stream: stream.identity,
+      signal,
+    })
+    this.#copiedAt = copied.sequence
+    if (store.position().sequence >= copied.sequence) await store.finishCopy()
+    const tookMs = Math.round(this.#nowMs() - startedAtMs)
+    this.#logger.info('entries copied from another member', {
+      member: source.name,
+      entries: copied.entries,
+      took_ms: tookMs,
+    })
+  }
+
+  async #recover(parts: OpenParts, error: unknown, signal: AbortSignal): Promise<void> {
+    if (error instanceof HistoryDiffers) {
+      this.trouble = `the entries differ from the commit stream: ${error.message}`
+      this.#logger.error('entries differ from the commit stream, copying them from another member', {
+        error: error.message,
+      })
+      await this.#copy(parts, signal).then(
+        () => (this.trouble = undefined),
+        (why: unknown) => this.#warn('copying the entries failed, retrying', why),
+      )
+      return
+    }
+    if (error instanceof Refusal || isStoreFailure(error)) this.trouble = messageOf(error)
+    this.#warn('following the commit stream failed, retrying', error)
+  }
+
+  async #stopFollowing(): Promise<void> {
+    const following = this.#following
+    following?.stop.abort()
+    await following?.ended
+    this.#following = undefined
+  }
+
+  #report(bucket: HaBucket): void {
+    const report = async () => {
+      if (this.#isStopped) return
+      await bucket
+        .writeMember(this.#state())
+        .catch((error: unknown) => this.#warn('member state not reported, retrying', error))
+      setTimeout(() => void report(), TIMINGS.haReportMs).unref()
+    }
+    void report()
+  }
+
+  #state(): MemberState {
+    const { addresses, core, name, serverId, store, version } = this.#options
+    const state = this.#phase === 'active' ? 'active' : core.state === 'unsealed' ? 'standby' : core.state
+    const row = store.position().sequence
+    return {
+      name,
+      serverId,
+      apiAddress: addresses().api,
+      version,
+      state,
+      row,
+      applied: this.positions.applied,
+      atMs: this.#wallMs(),
+    }
+  }
+
+  #setPhase(phase: HaPhase): void {
+    this.#phase = phase
+    this.#notify()
+  }
+
+  #notify(): void {
+    for (const listener of this.#listeners) listener()
+  }
+
+  /** Runs changes of the role one after another. */
+  #exclusive<T>(change: () => Promise<T>): Promise<T> {
+    const done = this.#changing.then(change)
+    this.#changing = done.catch(() => undefined)
+    return done
+  }
+
+  async #pause(ms: number): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      this.#wake = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+    this.#wake = undefined
+  }
+
+  #warn(message: string, error: unknown): void {
+    const text = messageOf(error)
+    this.#logger[this.#logged.due(`${message} ${text}`) > 0 ? 'warn' : 'debug'](message, { error: text })
+  }
+}
+
+const MOVE_AWAY = 'to join with the entries of the stream, stop the server and move its database away'
+
+function emptyGroup(stream: string, position: number, firstSequence: number): LoggedGroup {
+  return { bytes: new ArrayBuffer(0), lengths: [], epoch: 0, mark: { stream, position, firstSequence, atMs: 0 } }
+}
+
+function isStoreFailure(error: unknown): boolean {
+  return error instanceof Error && error.name === 'StoreError'
+}

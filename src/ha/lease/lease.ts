@@ -1,0 +1,237 @@
+/**
+ * The lease of the active server: one entry of a JetStream key-value bucket, changed by compare-and-set on its revision.
+ *
+ * The holder renews it. It is valid for `leaseMs` from the moment at which the last successful renewal was *sent*, by the holder's
+ * monotonic clock. Another server may acquire it once it has not seen a new revision for `leaseMs` and a margin, by its own monotonic
+ * clock, since it *saw* the last one, or at once when the holder has released it. Since compare-and-set succeeds for one of them only,
+ * and a renewal is seen after it was sent, two servers never have a valid lease at the same time. The margin covers clocks that run at
+ * different rates.
+ *
+ * The revision of an acquisition is the *term*, which increases with each active server.
+ *
+ * What can go wrong. NATS does not respond: the lease runs out, and is renewed as soon as NATS responds again, unless another server has
+ * acquired it. A paused process: its lease has run out when it continues, so it must compare the clock after each read.
+ */
+import { Kvm, type KV } from '@nats-io/kv'
+import { jetstream } from '@nats-io/jetstream'
+import type { NatsConnection } from '@nats-io/transport-node'
+import * as v from 'valibot'
+import { TIMINGS } from '../../cluster/nats/timings.ts'
+
+const ACTIVE_KEY = 'active'
+const MEMBER_PREFIX = 'member.'
+const text = v.pipe(v.string(), v.maxLength(512))
+const count = v.pipe(v.number(), v.integer(), v.minValue(0))
+
+const HOLDER = v.object({
+  /** ID of the run of the server. */
+  serverId: text,
+  name: text,
+  apiAddress: text,
+  clusterAddress: text,
+  activeSinceMs: count,
+  leaseMs: v.pipe(count, v.maxValue(600_000)),
+  /** Revision of the acquisition; 0 in the acquisition itself. */
+  term: count,
+  /** True when the server gave it up. */
+  isReleased: v.boolean(),
+})
+export type LeaseHolder = v.InferOutput<typeof HOLDER>
+
+const MEMBER = v.object({
+  name: text,
+  serverId: text,
+  apiAddress: text,
+  version: text,
+  state: v.picklist(['active', 'standby', 'sealed', 'uninitialized']),
+  /** Sequence of the newest row of the replication log. */
+  row: count,
+  /** Sequence of the newest applied message of the commit stream. */
+  applied: count,
+  atMs: count,
+})
+export type MemberState = v.InferOutput<typeof MEMBER>
+
+/** The bucket with the lease and the state of each member. Its methods reject with errors of NATS. */
+export class HaBucket {
+  readonly #kv: KV
+
+  static async open(connection: NatsConnection, region: string, replicas: number): Promise<HaBucket> {
+    const manager = new Kvm(jetstream(connection, { timeout: TIMINGS.haRequestMs }))
+    // Reads come from the leader of the bucket: a follower may have an older revision.
+    return new HaBucket(await manager.create(`OUTPOST_${region}_HA`, { replicas, history: 1, allow_direct: false }))
+  }
+
+  private constructor(kv: KV) {
+    this.#kv = kv
+  }
+
+  async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
+    const entry = await this.#kv.get(ACTIVE_KEY)
+    if (!entry) return { holder: undefined, revision: 0 }
+    const parsed = v.safeParse(HOLDER, parsedJson(entry.string()))
+    return { holder: parsed.success ? parsed.output : undefined, revision: entry.revision }
+  }
+
+  /** Resolves to the new revision. Rejects when the entry has another revision than `revision`. */
+  writeHolder(holder: LeaseHolder, revision: number): Promise<number> {
+    const text = JSON.stringify(holder)
+    return revision === 0
+      ? this.#kv.create(ACTIVE_KEY, text)
+      : this.#kv.update(ACTIVE_KEY, text, revision, TIMINGS.haRequestMs)
+  }
+
+  async writeMember(member: MemberState): Promise<void> {
+    await this.#kv.put(`${MEMBER_PREFIX}${keyOf(member.name)}`, JSON.stringify(member))
+  }
+
+  async members(): Promise<MemberState[]> {
+    const names: string[] = []
+    for await (const name of await this.#kv.keys(`${MEMBER_PREFIX}>`)) names.push(name)
+    const entries = await Promise.all(names.map((name) => this.#kv.get(name)))
+    return entries.flatMap((entry) => {
+      const parsed = v.safeParse(MEMBER, entry && parsedJson(entry.string()))
+      return parsed.success ? [parsed.output] : []
+    })
+  }
+
+  async removeMember(name: string): Promise<void> {
+    await this.#kv.purge(`${MEMBER_PREFIX}${keyOf(name)}`)
+  }
+}
+
+/** Names of servers may have characters that keys must not have. */
+function keyOf(name: string): string {
+  return Buffer.from(name).toString('hex')
+}
+
+function parsedJson(value: string): unknown {
+  try {
+    return JSON.parse(value)
+  } catch {
+    return undefined
+  }
+}
+
+export interface LeaseOptions {
+  readonly bucket: Pick<HaBucket, 'readHolder' | 'writeHolder'>
+  /** The entry of this server. */
+  readonly self: () => Pick<LeaseHolder, 'serverId' | 'name' | 'apiAddress' | 'clusterAddress'>
+  /** Monotonic clock in milliseconds. */
+  readonly nowMs: () => number
+  readonly wallMs: () => number
+}
+
+/** The lease as this server knows it. */
+export class Lease {
+  readonly #options: LeaseOptions
+  #holder: LeaseHolder | undefined
+  #revision = -1
+  #seenAtMs = 0
+  /** While this server holds it. */
+  #validUntilMs = Number.NEGATIVE_INFINITY
+  #term = 0
+
+  constructor(options: LeaseOptions) {
+    this.#options = options
+  }
+
+  /** The holder that was seen last, this server included. */
+  get holder(): LeaseHolder | undefined {
+    return this.#holder?.isReleased ? undefined : this.#holder
+  }
+
+  /** The term of this server; 0 while it does not hold the lease. */
+  get term(): number {
+    return this.#term
+  }
+
+  /** True while no other server can be active. To be read after the state that it protects. */
+  get isValid(): boolean {
+    return this.#term > 0 && this.#options.nowMs() < this.#validUntilMs
+  }
+
+  /** Whether this server may acquire the lease, which must have been free for `waitMs`. */
+  mayAcquire(waitMs: number): boolean {
+    if (this.#term > 0 || this.#revision < 0) return false
+    const seenForMs = this.#options.nowMs() - this.#seenAtMs
+    const isFree = !this.#holder || this.#holder.isReleased
+    return seenForMs >= waitMs + (isFree ? 0 : (this.#holder?.leaseMs ?? 0) + TIMINGS.haLeaseMarginMs)
+  }
+
+  /** Reads the entry. True if it has changed. Rejects with errors of NATS. */
+  async poll(): Promise<boolean> {
+    const { holder, revision } = await this.#options.bucket.readHolder()
+    // An answer that was read before an acquisition or a renewal of this server.
+    if (revision <= this.#revision) return false
+    this.#see(holder, revision)
+    return true
+  }
+
+  #see(holder: LeaseHolder | undefined, revision: number): void {
+    this.#holder = holder
+    this.#revision = revision
+    this.#seenAtMs = this.#options.nowMs()
+    if (holder?.serverId !== this.#options.self().serverId || holder.isReleased) this.#drop()
+  }
+
+  #drop(): void {
+    this.#term = 0
+    this.#validUntilMs = Number.NEGATIVE_INFINITY
+  }
+
+  /** Resolves to true when this server holds the lease. Another server may have been faster. */
+  async acquire(): Promise<boolean> {
+    const { nowMs, wallMs } = this.#options
+    const sentAtMs = nowMs()
+    const leaseMs = TIMINGS.haLeaseMs
+    const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false }
+    try {
+      const revision = await this.#options.bucket.writeHolder(holder, this.#revision)
+      this.#holder = { ...holder, term: revision }
+      this.#revision = this.#term = revision
+      this.#validUntilMs = sentAtMs + leaseMs
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  /** Renews the lease. False when another server holds it now. Rejects with errors of NATS. */
+  async renew(): Promise<boolean> {
+    const term = this.#term
+    const holder = this.#holder
+    if (term === 0 || !holder) return false
+    const sentAtMs = this.#options.nowMs()
+    try {
+      const revision = await this.#options.bucket.writeHolder({ ...holder, term }, this.#revision)
+      if (this.#term !== term) return false
+      this.#revision = revision
+      this.#seenAtMs = sentAtMs
+      this.#validUntilMs = sentAtMs + holder.leaseMs
+      return true
+    } catch (error) {
+      // The acknowledgement of an earlier renewal may be lost.
+      const { holder: stored, revision } = await this.#options.bucket.readHolder()
+      if (this.#term !== term) return false
+      if (stored?.serverId === holder.serverId && stored.term === term && !stored.isReleased) {
+        this.#revision = revision
+        throw error
+      }
+      // The acquisition itself, before its first renewal.
+      if (revision === term) throw error
+      this.#see(stored, revision)
+      return false
+    }
+  }
+
+  /** Gives the lease up, so that another server can be active at once. Rejects with errors of NATS; the lease then runs out. */
+  async release(): Promise<void> {
+    const holder = this.#holder
+    if (this.#term === 0 || !holder) return
+    this.#drop()
+    const released = { ...holder, isReleased: true }
+    const revision = await this.#options.bucket.writeHolder(released, this.#revision)
+    this.#see(released, revision)
+  }
+}

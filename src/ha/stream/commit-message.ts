@@ -1,0 +1,120 @@
+/**
+ * Messages of the commit stream, as MessagePack. Everything that is read from the stream is parsed here. A message larger than NATS
+ * carries is stored as several parts, one message each; they count once the last one is stored, because only their sender publishes to
+ * the stream meanwhile.
+ */
+import { randomUUID } from 'node:crypto'
+import * as v from 'valibot'
+import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
+import type { CommitPosition } from '../../storage/sqlite/rows.ts'
+
+/** Version of these messages; a server refuses to read another one. */
+export const COMMIT_FORMAT = 1
+
+const whole = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))
+const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
+const name = v.pipe(v.string(), v.maxLength(256))
+const position = v.object({
+  sequence: whole,
+  epoch: whole,
+  checksum: v.pipe(
+    octets,
+    v.check(({ length }) => length === 32),
+  ),
+})
+
+const MESSAGE = v.variant('kind', [
+  /** First message: where the history of the stream begins. The server that writes it has this position. */
+  v.object({ kind: v.literal('base'), clusterId: name, position }),
+  /** A server became active. No message of an earlier term follows. */
+  v.object({ kind: v.literal('term'), term: whole, server: name, position }),
+  /**
+   * A group of batches. `position`: a position of the active server before the group, by which a member detects a different history.
+   */
+  v.object({
+    kind: v.literal('group'),
+    term: whole,
+    epoch: whole,
+    firstSequence: whole,
+    atMs: whole,
+    lengths: v.array(whole),
+    bytes: octets,
+    position,
+  }),
+  /** The active server replaced all entries, as by a restore: members copy them from it. */
+  v.object({ kind: v.literal('reset'), term: whole, server: name, position }),
+])
+
+export type CommitMessage = v.InferOutput<typeof MESSAGE>
+export type GroupMessage = Extract<CommitMessage, { kind: 'group' }>
+
+const PART = v.object({
+  format: v.literal(COMMIT_FORMAT),
+  /** Random for each message: an active server recognizes its own message by it. */
+  id: v.pipe(v.string(), v.maxLength(64)),
+  part: whole,
+  parts: whole,
+  bytes: octets,
+})
+
+/** One message of NATS. */
+export interface CommitPart {
+  readonly id: string
+  readonly payload: Uint8Array
+}
+
+/** Overhead of a part. */
+const PART_BYTES = 256
+
+/** The parts of a message, at least one, each with at most `bytesMax` bytes. */
+export function encodeMessage(message: CommitMessage, bytesMax: number): CommitPart[] {
+  const bytes = packr.pack(message)
+  const size = bytesMax - PART_BYTES
+  const parts = Math.max(1, Math.ceil(bytes.length / size))
+  const id = randomUUID()
+  return Array.from({ length: parts }, (_, part) => {
+    const chunk = bytes.subarray(part * size, (part + 1) * size)
+    return { id: `${id}.${part}`, payload: packr.pack({ format: COMMIT_FORMAT, id, part, parts, bytes: chunk }) }
+  })
+}
+
+/** The ID of a part; undefined for a payload that is not one. */
+export function partId(payload: Uint8Array): string | undefined {
+  const part = unpackAs(PART, payload)
+  return part && `${part.id}.${part.part}`
+}
+
+/** Puts the parts together. Parts of an unfinished message are dropped when another message begins. */
+export class MessageAssembler {
+  #id = ''
+  #chunks: Uint8Array[] = []
+
+  /** The message that this part completes. Throws an Error for a payload of another format. */
+  add(payload: Uint8Array): CommitMessage | undefined {
+    const read = unpackAs(PART, payload)
+    if (!read) throw new Error('the commit stream has a message of another version')
+    const { id, part, parts, bytes } = read
+    if (part === 0) {
+      this.#id = id
+      this.#chunks = []
+    }
+    // The rest of a message whose first part is not here.
+    if (id !== this.#id || part !== this.#chunks.length) return undefined
+    this.#chunks.push(bytes)
+    if (this.#chunks.length < parts) return undefined
+    const message = unpackAs(MESSAGE, parts === 1 ? bytes : Buffer.concat(this.#chunks))
+    this.#chunks = []
+    this.#id = ''
+    if (!message) throw new Error('the commit stream has a malformed message')
+    return message
+  }
+
+  /** True between the parts of one message. */
+  get isWaiting(): boolean {
+    return this.#chunks.length > 0
+  }
+}
+
+export function samePosition(one: CommitPosition, other: CommitPosition): boolean {
+  return one.sequence === other.sequence && Buffer.compare(one.checksum, other.checksum) === 0
+}

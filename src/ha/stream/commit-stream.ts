@@ -1,0 +1,244 @@
+/**
+ * The commit stream: a JetStream stream that all members apply, and to which only the active server publishes.
+ *
+ * Promises. A publish with an expected last sequence is stored directly after that message or not at all. `publish` resolves once the
+ * message is durable on a majority of the NATS servers. When an acknowledgement is lost, it publishes the same message again with the
+ * same expected sequence, so at most one of them is stored, and recognizes its own message by its ID.
+ *
+ * Assumes that the NATS servers sync each message (`sync_interval: always`), and that only servers may publish to the subject
+ * (`cluster/nats/permissions.ts`).
+ *
+ * What can go wrong. No majority of NATS servers, or an election of the stream's leader: `publish` retries until its signal aborts.
+ * Another server published: `PublishRefused`. The stream was deleted: its identity changes, and no member applies the new one by itself.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import {
+  DeliverPolicy,
+  DiscardPolicy,
+  jetstream,
+  JetStreamApiError,
+  jetstreamManager,
+  type JetStreamClient,
+  type JetStreamManager,
+  RetentionPolicy,
+  StorageType,
+  type StreamInfo,
+} from '@nats-io/jetstream'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { Fault, messageOf } from '../../platform/errors.ts'
+import { type CommitPart, partId } from './commit-message.ts'
+
+/** Timeout of one request to JetStream. */
+const REQUEST_MS = 2000
+const RETRY_MS = 25
+const RETRY_MAX_MS = 200
+/** Codes of JetStream: no such message, no such stream, the last sequence is another one. */
+const NO_MESSAGE = 10_037
+const NO_STREAM = 10_059
+const WRONG_SEQUENCE = new Set([10_071, 10_164])
+/** Headers and the envelope of NATS. */
+const OVERHEAD_BYTES = 4096
+/** Messages of a follower that are in flight. */
+const FOLLOWED_MESSAGES = 500
+/** Interval of heartbeats to a follower. After two missed ones it starts again. */
+const HEARTBEAT_MS = 1000
+
+/** Another message is the last one of the stream: another server is active. */
+export class PublishRefused extends Error {
+  override readonly name = 'PublishRefused'
+}
+
+/** It is unknown whether the message was stored. */
+export class PublishUnknown extends Error {
+  override readonly name = 'PublishUnknown'
+}
+
+export interface StreamBounds {
+  /** Sequence of the oldest message; one more than `last` for an empty stream. */
+  readonly first: number
+  /** Sequence of the newest message; 0 for a stream without any. */
+  readonly last: number
+}
+
+export interface StoredMessage {
+  readonly sequence: number
+  readonly payload: Uint8Array
+  /** Messages after this one, as far as NATS knew. */
+  readonly pending: number
+}
+
+export class CommitStream {
+  readonly #connection: NatsConnection
+  readonly #client: JetStreamClient
+  readonly #manager: JetStreamManager
+  readonly #name: string
+  readonly #subject: string
+  /** Identifies the stream: it differs after the stream was deleted and created again. */
+  readonly identity: string
+
+  /** Opens the stream, and creates it if there is none. Rejects with a Fault for the operator, and with errors of NATS. */
+  static async open(connection: NatsConnection, region: string, replicas: number): Promise<CommitStream> {
+    const manager = await jetstreamManager(connection, { timeout: REQUEST_MS })
+    const name = `OUTPOST_${region}_COMMITS`
+    const subject = `outpost.${region}.ha.commits`
+    const info = await openStream(manager, { name, subject, replicas })
+    requireUsable(info, subject, replicas)
+    return new CommitStream(connection, manager, info)
+  }
+
+  private constructor(connection: NatsConnection, manager: JetStreamManager, { config, created }: StreamInfo) {
+    this.#connection = connection
+    this.#client = jetstream(connection, { timeout: REQUEST_MS })
+    this.#manager = manager
+    this.#name = config.name
+    this.#subject = config.subjects?.[0] ?? ''
+    this.identity = `${config.name} ${created}`
+  }
+
+  /** Bytes of one message. */
+  get messageBytesMax(): number {
+    return (this.#connection.info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+  }
+
+  /** As the leader of the stream knows them. Rejects with errors of NATS. */
+  async bounds(): Promise<StreamBounds> {
+    const { created, state } = await this.#manager.streams.info(this.#name)
+    if (`${this.#name} ${created}` !== this.identity)
+      throw new Fault(`the stream ${this.#name} was deleted and created again`)
+    return { first: state.first_seq, last: state.last_seq }
+  }
+
+  /**
+   * Publishes a part after the message `last`. Resolves to its sequence. Rejects with PublishRefused, and with PublishUnknown when
+   * `signal` aborts first.
+   */
+  async publish(part: CommitPart, last: number, signal: AbortSignal): Promise<number> {
+    for (let waitMs = RETRY_MS; ; waitMs = Math.min(2 * waitMs, RETRY_MAX_MS)) {
+      if (signal.aborted)
+        throw new PublishUnknown('the server stopped being active before NATS acknowledged the change')
+      try {
+        const stored = await this.#publishOnce(part, last)
+        if (stored !== undefined) return stored
+      } catch (error) {
+        if (error instanceof PublishRefused) throw error
+      }
+      await sleep(waitMs, undefined, { signal }).catch(() => undefined)
+    }
+  }
+
+  /** Undefined when the outcome is not known yet. */
+  async #publishOnce({ id, payload }: CommitPart, last: number): Promise<number | undefined> {
+    try {
+      const { seq } = await this.#client.publish(this.#subject, payload, {
+        expect: { lastSequence: last },
+        retries: 0,
+        timeout: REQUEST_MS,
+      })
+      return seq
+    } catch (error) {
+      if (!isWrongSequence(error)) return undefined
+      const next = await this.read(last + 1)
+      // The message that caused the refusal is not stored yet.
+      if (next === undefined) return undefined
+      if (partId(next) === id) return last + 1
+      throw new PublishRefused(messageOf(error))
+    }
+  }
+
+  /** The payload of a message, read from the leader of the stream. Undefined for a message that the stream does not have. */
+  async read(sequence: number): Promise<Uint8Array | undefined> {
+    try {
+      const message = await this.#manager.streams.getMessage(this.#name, { seq: sequence })
+      return message?.data
+    } catch (error) {
+      if (codeOf(error) === NO_MESSAGE) return undefined
+      throw error
+    }
+  }
+
+  /** Messages from `sequence` on, in order, as they are stored. Ends when `signal` aborts. Rejects with errors of NATS. */
+  async *follow(sequence: number, signal: AbortSignal): AsyncGenerator<StoredMessage> {
+    const consumer = await this.#client.consumers.get(this.#name, {
+      deliver_policy: DeliverPolicy.StartSequence,
+      opt_start_seq: sequence,
+      inactive_threshold: 10_000,
+    })
+    const messages = await consumer.consume({ max_messages: FOLLOWED_MESSAGES, idle_heartbeat: HEARTBEAT_MS })
+    const stop = () => void messages.close()
+    signal.addEventListener('abort', stop, { once: true })
+    try {
+      if (signal.aborted) return
+      for await (const { data, info, seq } of messages) yield { sequence: seq, payload: data, pending: info.pending }
+    } finally {
+      signal.removeEventListener('abort', stop)
+      await messages.close()
+    }
+  }
+
+  /** Removes the messages before `sequence`, which no member needs. Rejects with errors of NATS. */
+  async trim(sequence: number): Promise<void> {
+    const { first, last } = await this.bounds()
+    if (sequence <= first) return
+    // Deleting and purging are denied on the stream, so it is trimmed by a limit.
+    await this.#manager.streams.update(this.#name, { max_msgs: last - sequence + 1 + TRIM_RESERVE })
+    await this.#manager.streams.update(this.#name, { max_msgs: -1 })
+  }
+}
+
+/** Messages that are published while the limit is in effect. */
+const TRIM_RESERVE = 10_000
+
+interface StreamSettings {
+  readonly name: string
+  readonly subject: string
+  readonly replicas: number
+}
+
+async function openStream(manager: JetStreamManager, { name, subject, replicas }: StreamSettings): Promise<StreamInfo> {
+  try {
+    return await manager.streams.info(name)
+  } catch (error) {
+    if (codeOf(error) !== NO_STREAM) throw error
+  }
+  // Two servers may create it at the same time: the same settings are no error.
+  return await manager.streams.add({
+    name,
+    subjects: [subject],
+    storage: StorageType.File,
+    retention: RetentionPolicy.Limits,
+    discard: DiscardPolicy.Old,
+    num_replicas: replicas,
+    deny_delete: true,
+    deny_purge: true,
+    allow_direct: false,
+  })
+}
+
+/** Throws a Fault that says what to change. */
+function requireUsable({ config }: StreamInfo, subject: string, replicas: number): void {
+  const { name } = config
+  const faults = [
+    ...(config.num_replicas < replicas
+      ? [
+          `it has ${config.num_replicas} replicas, and server.ha.replicas is ${replicas}: nats stream edit ${name} --replicas ${replicas}`,
+        ]
+      : []),
+    ...(config.storage === StorageType.File
+      ? []
+      : ['it is not stored on file: delete it, the servers create it again']),
+    ...(config.subjects?.length === 1 && config.subjects[0] === subject ? [] : [`its subject is not ${subject}`]),
+    ...(config.deny_delete && config.deny_purge
+      ? []
+      : ['messages can be deleted from it: delete it, the servers create it again']),
+  ]
+  if (faults.length > 0)
+    throw new Fault(`the JetStream stream ${name} cannot be used for high availability: ${faults.join('; ')}`)
+}
+
+function codeOf(error: unknown): number | undefined {
+  return error instanceof JetStreamApiError ? error.code : undefined
+}
+
+function isWrongSequence(error: unknown): boolean {
+  return error instanceof JetStreamApiError && WRONG_SEQUENCE.has(error.code)
+}

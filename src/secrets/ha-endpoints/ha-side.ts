@@ -1,0 +1,46 @@
+/**
+ * The interface between the endpoints of high availability and the module `ha`. That module knows no tokens and no policies, this
+ * one no lease and no stream; the daemon connects both.
+ */
+export type HaRole = 'active' | 'standby'
+
+/** The active server as the lease says. */
+export interface HaActive {
+  readonly name: string
+  readonly apiAddress: string
+  readonly clusterAddress: string
+  readonly activeSinceMs: number
+  readonly isSelf: boolean
+}
+
+export interface HaMember {
+  readonly name: string
+  readonly serverId: string
+  readonly apiAddress: string
+  readonly version: string
+  /** `lost`: not heard for 10 s. */
+  readonly role: HaRole | 'sealed' | 'uninitialized' | 'lost'
+  /** Sequence of its newest applied row of the log. */
+  readonly position: number
+  /** Rows behind the active server's. */
+  readonly lag: number
+  /** Since 1970. */
+  readonly lastSeenMs: number
+  readonly isSelf: boolean
+}
+
+export interface HaSide {
+  readonly role: HaRole
+  /** Undefined while no server is active. */
+  readonly active: HaActive | undefined
+  /** Positions of the commit stream: newest known message and newest applied one. */
+  readonly committed: number
+  readonly applied: number
+  /** A reason why this server cannot become active or serve (stream unavailable, diverged, disk full ...); undefined when healthy. */
+  readonly trouble: string | undefined
+  members(): Promise<readonly HaMember[]>
+  /** Gives up the active role; resolves when the lease is released. Throws a Refusal when this server is not active. */
+  stepDown(): Promise<void>
+  /** Removes a member that is gone. Throws a Refusal for an unknown member and for one that is alive. */
+  removeMember(name: string): Promise<void>
+}

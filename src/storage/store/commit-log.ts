@@ -1,0 +1,40 @@
+/**
+ * A log outside the database in which commits become durable (high availability): the commit stream that several servers share. With a
+ * commit log, each group of batches is appended to it first. The acknowledgement of the log is the commit; only then is the group
+ * applied to the database, by the same order on every server. The database records the position of the last applied group in the
+ * same transaction, so a server that was killed continues after it, and its transactions need no sync of their own.
+ *
+ * Groups are appended one after another, in the order in which they were queued. Local batches (`local/`) are not appended.
+ */
+import type { EncodedGroup } from './write-group.ts'
+import type { StoreError } from '../sqlite/store-error.ts'
+
+/** A position in a commit log. `stream` identifies the log, so that a position in a deleted log is not used in its successor. */
+export interface StreamMark {
+  readonly stream: string
+  /** Sequence of the last message of the group. */
+  readonly position: number
+}
+
+/** What the log has stored with a group. */
+export interface GroupMark extends StreamMark {
+  /** Sequence of the row of the first batch in the replication log. The other batches follow. */
+  readonly firstSequence: number
+  /** Time of the rows. */
+  readonly atMs: number
+}
+
+/** A group as the commit log has it. Without batches it only moves the mark. */
+export interface LoggedGroup extends Pick<EncodedGroup, 'bytes' | 'lengths' | 'epoch'> {
+  readonly mark: GroupMark
+}
+
+export interface CommitLog {
+  /** Why replicated commits are refused at present; undefined while this server may append. */
+  readonly refusal: StoreError | undefined
+  /**
+   * Appends a group. Not called before the last call has settled. Resolves once the group is durable in the log. Rejects with a
+   * StoreError when it is not, or when that is unknown; this server may then append nothing more before it has applied the log.
+   */
+  append(group: Pick<EncodedGroup, 'bytes' | 'lengths' | 'epoch'>): Promise<GroupMark>
+}

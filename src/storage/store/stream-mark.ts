@@ -1,0 +1,24 @@
+/** The fact `stream`: the last group of the commit stream that a database has (`commit-log.ts`). */
+import type { DatabaseSync } from 'node:sqlite'
+import { Fault } from '../../platform/errors.ts'
+import { factIn, writeFact } from '../sqlite/rows.ts'
+import type { StreamMark } from './commit-log.ts'
+
+/** Undefined for a database that has never had one. Throws a Fault for a damaged fact. */
+export function streamMarkIn(database: DatabaseSync): StreamMark | undefined {
+  const mark = factIn(database, 'stream')
+  if (mark === undefined) return undefined
+  if (!isStreamMark(mark)) throw new Fault('the position in the commit stream is damaged')
+  return mark
+}
+
+/** Runs in the caller's transaction. */
+export function writeStreamMark(database: DatabaseSync, { stream, position }: StreamMark): void {
+  writeFact(database, 'stream', { stream, position })
+}
+
+function isStreamMark(value: unknown): value is StreamMark {
+  if (typeof value !== 'object' || value === null) return false
+  const { stream, position } = value as Record<string, unknown>
+  return typeof stream === 'string' && Number.isSafeInteger(position)
+}
