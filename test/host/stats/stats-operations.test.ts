@@ -69,10 +69,11 @@ const NET_DEV = `Inter-|   Receive                                              
 veth1a:     700       7    0    0    0     0          0         0      900       9    0    0    0     0       0          0
 `
 
+const counters = (answer: { NetworkStats?: { Interface: string }[] }) => answer.NetworkStats
+
 test('host statistics have the counters of the physical interfaces if requested, and as Nomad none otherwise', async (context) => {
   const { host, tree } = served(context)
   tree.write('proc/net/dev', NET_DEV)
-  const counters = (answer: { NetworkStats?: { Interface: string }[] }) => answer.NetworkStats
   assert.deepEqual(
     counters(await call(host, NODE_READER, {}, [['network', 'true']]))?.map(({ Interface }) => Interface),
     ['eth0', 'veth1a'],
