@@ -121,6 +121,10 @@ export async function haWalk(cluster: LocalHaCluster, print: (line: string) => v
   const writes = new WriteLoop(cluster)
   const watch = new WatchCommand(cluster, standby)
   try {
+    await cluster.until('the watch is connected', async () => {
+      await cluster.ask(standby, 'PUT', '/v1/secret/data/walk/0', { data: {} })
+      return watch.paths.has('0')
+    })
     await writes.more(WRITES)
     step(`${first.name} is active; writes through all servers, a watch through ${standby.name}`)
     await measured('kill -9 of the active server', async (active) => active.process.kill())
