@@ -19,18 +19,17 @@
  * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
-import { serveCopies } from './copy/member-copy.ts'
-import { HaBucket, ActiveLease, type MemberState } from './lease/lease.ts'
-import { MemberReports } from './member-reports.ts'
-import { emptyGroup, StreamFollower } from './stream-follower.ts'
+import { ActiveLease, type MemberState } from './lease/lease.ts'
+import { type OpenParts, openParts } from './open-parts.ts'
+import { emptyGroup } from './stream-follower.ts'
+import { askForRow } from './active-row.ts'
 import { encodeMessage } from './stream/commit-message.ts'
-import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
+import { PublishRefused } from './stream/commit-stream.ts'
 import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
@@ -38,16 +37,6 @@ const STEP_DOWN_PAUSE_MS = 10_000
 const YIELD_MS = 1000
 const RETRY_MS = 500
 const LOG_INTERVAL_MS = 60_000
-
-/** What is known once NATS has answered. */
-interface OpenParts {
-  readonly connection: NatsConnection
-  readonly stream: CommitStream
-  readonly bucket: HaBucket
-  readonly lease: ActiveLease
-  readonly follower: StreamFollower
-  readonly reports: MemberReports
-}
 
 export class HaServer {
   readonly #options: HaServerOptions
@@ -73,6 +62,8 @@ export class HaServer {
   #fault: string | undefined
   /** Why the last attempt to take over failed. */
   #openFault: string | undefined
+  /** Since when requests about the lease fail. */
+  #failing: { readonly sinceMs: number; readonly error: string } | undefined
   takeovers = 0
 
   constructor(options: HaServerOptions) {
@@ -82,6 +73,7 @@ export class HaServer {
     this.#wallMs = options.wallMs ?? Date.now
     this.#log = new StreamCommitLog(() => options.store.position(), this.#wallMs)
     this.#log.onRefused = () => void this.#leaveTerm('another server has published to the commit stream', false)
+    this.#log.onSlow = () => this.#logger.warn('commits wait for NATS, which does not acknowledge them')
     options.store.onFailure(() => this.#checkApplied())
   }
 
@@ -110,7 +102,18 @@ export class HaServer {
   }
 
   get #followingTrouble(): string | undefined {
-    return this.#fault ?? this.#parts?.follower.trouble
+    return this.#fault ?? this.#natsTrouble ?? this.#parts?.follower.trouble
+  }
+
+  get #natsTrouble(): string | undefined {
+    if (!this.#failing || this.#nowMs() - this.#failing.sinceMs < TIMINGS.haFailingMs) return undefined
+    const { error } = this.#failing
+    return `NATS does not store commits and the lease (${error}): check that a majority of the NATS servers runs with JetStream`
+  }
+
+  #setFailing(error?: unknown): void {
+    this.#failing =
+      error === undefined ? undefined : { sinceMs: this.#failing?.sinceMs ?? this.#nowMs(), error: messageOf(error) }
   }
 
   get lease(): ActiveLease | undefined {
@@ -142,6 +145,17 @@ export class HaServer {
     await this.#parts?.bucket.removeMember(name)
   }
 
+  /** Applies what has arrived without waiting for more. */
+  hurry(): void {
+    this.#parts?.stream.hurry()
+  }
+
+  /** See `askForRow`. */
+  activeRow(): Promise<number | undefined> {
+    const { connection, lease } = this.#parts ?? {}
+    return askForRow(connection, this.#options.region, lease?.holder?.serverId)
+  }
+
   /** The core was unsealed or sealed: looks at the lease at once. */
   wake(): void {
     this.#wake?.()
@@ -155,12 +169,19 @@ export class HaServer {
     await this.#exclusive(async () => {
       const parts = this.#parts
       if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
-      const isEmpty = this.#options.store.position().sequence === 0 && (await parts.stream.bounds()).last === 0
-      if (!isEmpty) throw new Refusal('invalid_request', 'Vault is already initialized')
-      await parts.lease.poll()
-      if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
-        throw new Refusal('unavailable', 'another server is being initialized, try again')
+      try {
+        await parts.lease.poll()
+        if (this.#options.store.position().sequence > 0) throw alreadyInitialized()
+        if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
+          throw new Refusal('unavailable', 'another server is being initialized, try again')
+        }
+        if (this.#options.store.position().sequence === 0) return
+      } catch (error) {
+        if (error instanceof Refusal) throw error
+        throw new Refusal('unavailable', `NATS does not respond as required: ${messageOf(error)}; try again`)
       }
+      await this.#endTerm(parts, true)
+      throw alreadyInitialized()
     })
   }
 
@@ -212,6 +233,7 @@ export class HaServer {
     this.wake()
     await this.#changing
     this.#parts?.reports.stop()
+    this.#parts?.placement.stop()
     await this.#parts?.follower.stop()
     this.#phase = 'stopped'
     await this.#parts?.connection.close()
@@ -230,6 +252,7 @@ export class HaServer {
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
         if (!this.#parts) this.#fault = messageOf(error)
+        else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
       await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
@@ -237,48 +260,16 @@ export class HaServer {
   }
 
   async #open(): Promise<OpenParts> {
-    const { addresses, connect, name, region, replicas, serverId, store } = this.#options
-    const connection = await connect(this.#stopping.signal)
-    try {
-      const stream = await CommitStream.open(connection, region, replicas)
-      const bucket = await HaBucket.open(connection, region, replicas)
-      const warn = (message: string, error: unknown) => this.#warn(message, error)
-      const follower = new StreamFollower({
-        store,
-        stream,
-        connection,
-        bucket,
-        region,
-        serverId: () => this.#options.serverId,
-        wallMs: this.#wallMs,
-        logger: this.#logger,
-        warn,
-      })
-      const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
-      const lease = new ActiveLease({
-        bucket,
-        self,
-        nowMs: this.#nowMs,
-        wallMs: this.#wallMs,
-        coreMs: () => this.#options.core.nowMs(),
-      })
-      this.#fault = undefined
-      const reports = new MemberReports({
-        bucket,
-        stream,
-        self: () => this.#state(),
-        isServing: () => this.isServing,
-        wallMs: this.#wallMs,
-        warn,
-      })
-      reports.start()
-      serveCopies({ connection, region, serverId, store, logger: this.#logger })
-      connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
-      return { connection, stream, bucket, lease, follower, reports }
-    } catch (error) {
-      await connection.close()
-      throw error
-    }
+    const parts = await openParts(this.#options, {
+      nowMs: this.#nowMs,
+      wallMs: this.#wallMs,
+      state: () => this.#state(),
+      isServing: () => this.isServing,
+      warn: (message, error) => this.#warn(message, error),
+    })
+    this.#fault = undefined
+    parts.connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
+    return parts
   }
 
   get #hintSubject(): string {
@@ -293,6 +284,7 @@ export class HaServer {
     }
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
+    this.#setFailing()
     const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
     await this.#exclusive(() => this.#takeOver(parts, true))
@@ -397,7 +389,9 @@ export class HaServer {
           this.#termEnded.abort()
           return void this.#leaveTerm('another server holds the lease', false)
         }
+        this.#setFailing()
       } catch (error) {
+        this.#setFailing(error)
         this.#warn('lease not renewed, retrying', error)
       }
       if (parts.lease.term > 0)
@@ -485,4 +479,8 @@ export class HaServer {
     const text = messageOf(error)
     this.#logger[this.#logged.due(`${message} ${text}`) > 0 ? 'warn' : 'debug'](message, { error: text })
   }
+}
+
+function alreadyInitialized(): Refusal {
+  return new Refusal('invalid_request', 'Vault is already initialized')
 }

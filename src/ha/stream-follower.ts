@@ -18,8 +18,6 @@ import type { CommitStream } from './stream/commit-stream.ts'
 import { HistoryDiffers, StreamApplier } from './stream/stream-applier.ts'
 
 const RETRY_MS = 500
-/** Missing messages up to which they are read one by one. */
-const READ_SINGLY_MAX = 64
 
 export interface StreamFollowerOptions {
   readonly store: SqliteStore
@@ -68,19 +66,13 @@ export class StreamFollower {
     const mark = store.streamMark
     if (mark?.stream !== stream.identity) throw new HistoryDiffers('this server has not joined the commit stream')
     const applier = new StreamApplier(store, stream.identity)
-    if (last - mark.position <= READ_SINGLY_MAX) {
-      for (let sequence = mark.position + 1; sequence <= last; sequence++) {
-        const payload = await retried(() => stream.read(sequence))
-        if (!payload) throw new HistoryDiffers(`message ${sequence} is not in the commit stream`)
-        await applier.add({ payload, sequence, pending: last - sequence })
-      }
-      return
+    for (let next = mark.position + 1; next <= last; ) {
+      const messages = await retried(() => collected(stream.readFrom(next)))
+      if (messages.length === 0) throw new HistoryDiffers(`message ${next} is not in the commit stream`)
+      for (const message of messages) await applier.add({ ...message, pending: last - message.sequence })
+      next += messages.length
     }
-    const stop = new AbortController()
-    for await (const message of stream.follow(mark.position + 1, stop.signal)) {
-      await applier.add({ ...message, pending: last - message.sequence })
-      if (message.sequence >= last) stop.abort()
-    }
+    await applier.flush()
   }
 
   async #run(signal: AbortSignal): Promise<void> {
@@ -181,6 +173,12 @@ export class StreamFollower {
       warn('copying the entries failed, retrying', error)
     }
   }
+}
+
+async function collected<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = []
+  for await (const item of items) all.push(item)
+  return all
 }
 
 /** Moves the mark of a database without a change of entries. */

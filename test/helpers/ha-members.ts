@@ -6,6 +6,7 @@ import type { HaCore } from '../../src/ha/ha-options.ts'
 import { HaServer } from '../../src/ha/ha-server.ts'
 import type { Batch } from '../../src/storage/sqlite/batch.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
+import { jetStreamConfiguration } from '../../scripts/jetstream-configuration.ts'
 import { eventually } from './eventually.ts'
 import { type NatsServer, startNatsServer } from './nats-server.ts'
 import { type LogLine, recordingLogger } from './recording-logger.ts'
@@ -15,10 +16,10 @@ import { temporaryDirectory } from './temporary-directory.ts'
 const members = new WeakMap<TestContext, HaTestMember[]>()
 
 /** A nats-server that syncs each message. */
-export function startJetStream(t: TestContext): Promise<NatsServer> {
+export function startJetStream(t: TestContext, options = {}): Promise<NatsServer> {
   members.set(t, [])
   t.after(() => Promise.all((members.get(t) ?? []).map((member) => member.end())))
-  return startNatsServer(t, `jetstream { store_dir: "${temporaryDirectory(t)}", sync_interval: always }`)
+  return startNatsServer(t, jetStreamConfiguration(temporaryDirectory(t), options))
 }
 
 export class HaTestMember {
@@ -50,7 +51,12 @@ export class HaTestMember {
       store,
       connect: async () => {
         if (this.isCutOff) throw new Error('cut off')
-        this.connection = await connect({ servers: [nats.url], name, reconnect: false })
+        this.connection = await connect({
+          servers: [nats.url],
+          name,
+          reconnect: false,
+          inboxPrefix: 'outpost.global.ha.inbox',
+        })
         return this.connection
       },
       core: {

@@ -140,6 +140,11 @@ export class Barrier {
     this.standby.onFound = listener
   }
 
+  /** See `EntryGuard.follow`. */
+  follow(batches: readonly Batch[]): () => boolean {
+    return this.#guard.follow(batches)
+  }
+
   /** The active key: its term, installation time and number of encryptions. */
   get status(): { readonly term: number; readonly installedAtMs: number; readonly encryptions: number } {
     const { term, installedAtMs } = this.#open().active
@@ -334,6 +339,11 @@ export class Barrier {
     const { setKey } = this.#open()
     if (!setKey) throw new Fault('the keyring has no key for the entry set')
     return this.#codes.codeOf(setKey, () => derivedKey(setKey, purpose), purpose, text)
+  }
+
+  /** As `Store.settled`. */
+  settled(): Promise<unknown> | undefined {
+    return this.#store.settled?.()
   }
 
   /** As `Store.onFailure`. The barrier has returned to the durable state before the listener is called. */
