@@ -184,6 +184,11 @@ export class SecretsCore implements Core {
     return this.#clock.now()
   }
 
+  /** A standby that answers reads must not accept what has expired for the active server. */
+  advanceClock(activeMs: number): void {
+    this.#clock.advanceTo(activeMs)
+  }
+
   /** The machine's clock, in milliseconds since 1970. */
   wallMs(): number {
     return this.#time.wall()
