@@ -184,6 +184,11 @@ export class SecretsCore implements Core {
     return this.#clock.now()
   }
 
+  /** A standby that answers reads must not accept what has expired for the active server. */
+  advanceClock(activeMs: number): void {
+    this.#clock.advanceTo(activeMs)
+  }
+
   /** The machine's clock, in milliseconds since 1970. */
   wallMs(): number {
     return this.#time.wall()
@@ -344,17 +349,16 @@ export class SecretsCore implements Core {
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
-      else if (this.barrier.standby.isHeld) this.options.logger.info(this.#standbyMessage)
+      else if (this.barrier.standby.isHeld)
+        this.options.logger.info(
+          this.isSecondary
+            ? 'this server is a DR secondary and holds the root key of its primary'
+            : 'this server is a standby and holds the root key of its cluster',
+        )
     } catch (error) {
       await this.seal()
       throw error
     }
-  }
-
-  get #standbyMessage(): string {
-    return this.isSecondary
-      ? 'this server is a DR secondary and holds the root key of its primary'
-      : 'this server is a standby and holds the root key of its cluster'
   }
 
   get wrapping(): ResponseWrapping {

@@ -126,6 +126,7 @@ export class HaPart implements HaSide {
       rootKey: () => this.#core().barrier.standby.copy(),
       questions: new RowQuestions(() => this.#server.activeRow()),
       hurry: () => this.#server.hurry(),
+      activeMs: () => this.#server.lease?.holder?.clockMs ?? 0,
     })
   }
 
@@ -140,6 +141,7 @@ export class HaPart implements HaSide {
   async #keepReady(): Promise<void> {
     const { logger, store } = this.#options
     const { standby } = this.#core().barrier
+    this.#keepRootKey()
     const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole
     if (this.#isPreparing || !isReady()) return isReady() ? undefined : this.#reads?.close()
     this.#isPreparing = true
@@ -151,6 +153,18 @@ export class HaPart implements HaSide {
       logger.warn('entries not verified', { error: messageOf(error) })
     } finally {
       this.#isPreparing = false
+    }
+  }
+
+  /** The active server may have replaced the root key. */
+  #keepRootKey(): void {
+    const { logger } = this.#options
+    const { standby } = this.#core().barrier
+    try {
+      if (this.#server.phase !== 'standby' || !standby.isHeld || standby.fits()) return
+      logger.warn('this standby is sealed: the root key was replaced while it was away; next: outpost operator unseal')
+    } catch (error) {
+      logger.debug('keyring not readable', { error: messageOf(error) })
     }
   }
 
