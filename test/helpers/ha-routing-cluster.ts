@@ -57,6 +57,8 @@ class ScriptedMember implements RoleState {
       answerHere: async () => undefined,
       forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,
+      state: () => '',
+      answerHere: async () => undefined,
     })
     this.operation = routing.routed(cluster.operationOf(this))
     this.save = routing.routed(cluster.saveOf(this))
@@ -110,6 +112,7 @@ export class ScriptedCluster {
       activeSinceMs: 0,
       leaseMs: 0,
       term,
+      clockMs: 0,
       isReleased: false,
       clockMs: 0,
     }
