@@ -9,8 +9,10 @@ export type HaPhase = 'starting' | 'standby' | 'taking over' | 'active' | 'stepp
 export interface HaCore {
   /** `unsealed`: the server holds the root key and may become active. */
   readonly state: 'uninitialized' | 'sealed' | 'unsealed'
-  /** Opens the core on the entries of the database. */
-  open(): Promise<void>
+  /** The core's clock. */
+  nowMs(): number
+  /** Opens the core on the entries of the database. `clockMs`: its clock must not start before this time. */
+  open(clockMs: number): Promise<void>
   /**
    * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
    * may end first, for a short time.

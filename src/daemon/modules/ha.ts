@@ -15,7 +15,7 @@ import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyOperation, Call } from '../../platform/operation.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
 import { RowQuestions } from '../standby/row-questions.ts'
 import { coreEngines, ownEngines } from './engines.ts'
@@ -23,6 +23,7 @@ import { StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
+import { watchRequests } from '../../secrets/request/event-stream.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
@@ -51,8 +52,10 @@ export interface HaPartOptions {
 /** The other members, as this module reaches them. */
 export interface HaPeers {
   readonly serverId: string
-  /** Sends a call to one server. Rejects with a Refusal. */
-  forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<WholeAnswer>
+  readonly calls: {
+    /** Sends a call to one server. Rejects with a Refusal. */
+    forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<unknown>
+  }
 }
 
 export class HaPart implements HaSide {
@@ -95,7 +98,8 @@ export class HaPart implements HaSide {
       coreState: () => stateOf(core()),
       state: () => stateHeader(store.clusterId, store.position().sequence),
       answerHere: async (name, call) => await this.#reads?.answer(name, call),
-      forward: (operation, call, to) => peers().forwardTo(to, operation, call),
+      forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
+      lasting: watchRequests,
     })
   }
 
@@ -171,20 +175,27 @@ export class HaPart implements HaSide {
       get state() {
         return stateOf(core())
       },
-      open: () => {
+      nowMs: () => core().now(),
+      open: (clockMs) => {
         this.#reads?.close()
-        return core().leaveStandby()
+        return core().leaveStandby(clockMs)
       },
       async close(isOrderly) {
-        const endMs = performance.now() + DRAIN_MS
-        while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
-        if (core().isActive) await core().enterStandby()
+        const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
+        while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        if (!core().isActive) return
+        if (isOrderly) await core().saveAuditHeads()
+        await core().enterStandby()
       },
     }
   }
 
   get isServing(): boolean {
     return this.#server.isServing
+  }
+
+  get isSteppingDown(): boolean {
+    return this.#server.phase === 'stepping down'
   }
 
   get role(): HaSide['role'] {

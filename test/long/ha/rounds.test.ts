@@ -17,15 +17,12 @@ const KINDS = process.env['OUTPOST_HA_KINDS']?.split(',')
 const ROUNDS_PER_CLUSTER = 20
 const RECOVERY_MS = 180_000
 
-<<<<<<< HEAD
-=======
 /** The newest errors in the log of a server. */
 function errorsOf(name: string, log: string): string[] {
   const lines = log.split('\n').filter((line) => /"@level":"error"|\[ERROR\]/.test(line))
   return lines.slice(-10).map((line) => `${name}: ${line}`)
 }
 
->>>>>>> w-checker
 for (let first = 0; first < ROUNDS; first += ROUNDS_PER_CLUSTER) {
   const count = Math.min(ROUNDS_PER_CLUSTER, ROUNDS - first)
   const seeds = Array.from({ length: count }, (_, at) => SEED + first + at)
