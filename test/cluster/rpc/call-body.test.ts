@@ -121,12 +121,6 @@ test('a body that breaks, or whose caller has gone, never looks complete', async
   const broken = upload(chunks([Buffer.alloc(50_000)], undefined, new Refusal('request_timeout', 'too slow')))
   await assert.rejects(broken, (error) => error instanceof Refusal && error.code === 'request_timeout')
   const caller = new AbortController()
-  async function* endless() {
-    for (;;) {
-      yield Buffer.alloc(50_000)
-      await new Promise((resolve) => setTimeout(resolve, 5))
-    }
-  }
   const left = upload(endless(), caller.signal)
   setTimeout(() => caller.abort(), 50)
   await assert.rejects(left, Refusal)
@@ -135,24 +129,34 @@ test('a body that breaks, or whose caller has gone, never looks complete', async
 })
 
 test('a lost part, and more bytes than allowed, break the body', async () => {
-  const part = (sequence: number, length: number, isLast = false) =>
-    ({ kind: 'body', sequence, bytes: Buffer.alloc(length), isLast }) as const
-  const read = async (receive: (body: ReceivedBody) => void) => {
-    const body = new ReceivedBody(() => setImmediate(() => receive(body)))
-    let bytes = 0
-    for await (const chunk of body) bytes += chunk.length
-    return bytes
-  }
-  const complete = await read((body) => {
+  const complete = await bytesOf((body) => {
     for (const message of [part(0, 10), part(1, 5), part(2, 0), part(2, 0, true)]) body.receive(message)
   })
   assert.equal(complete, 15)
-  const lost = read((body) => {
+  const lost = bytesOf((body) => {
     for (const message of [part(0, 10), part(2, 0, true)]) body.receive(message)
   })
   await assert.rejects(lost, /part of the request was lost/)
   await assert.rejects(
-    read((body) => body.receive(part(0, 4 << 20))),
+    bytesOf((body) => body.receive(part(0, 4 << 20))),
     /more bytes than allowed/,
   )
 })
+
+async function* endless() {
+  for (;;) {
+    yield Buffer.alloc(50_000)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}
+
+function part(sequence: number, length: number, isLast = false) {
+  return { kind: 'body', sequence, bytes: Buffer.alloc(length), isLast } as const
+}
+
+async function bytesOf(receive: (body: ReceivedBody) => void): Promise<number> {
+  const body = new ReceivedBody(() => setImmediate(() => receive(body)))
+  let bytes = 0
+  for await (const chunk of body) bytes += chunk.length
+  return bytes
+}

@@ -87,9 +87,8 @@ test('while no server is active, a request waits and a configured token does not
 test('a request is refused if no server becomes active', async () => {
   const { authorizer, state } = member()
   state.active = 'none'
-  const refused = (error: unknown) => code(error) === 'not_active'
-  await assert.rejects(async () => authorizer.resolve('t'), refused)
-  await assert.rejects(async () => authorizer.grantsOf?.('t'), refused)
+  await assert.rejects(async () => authorizer.resolve('t'), isNotActive)
+  await assert.rejects(async () => authorizer.grantsOf?.('t'), isNotActive)
 })
 
 test('a server that is asked as the active one does not ask another', async () => {
@@ -148,3 +147,7 @@ test('an agent repeats its question while the server that it asks knows no activ
   state.active = 'there'
   assert.equal((await waiting).accessor, 'b')
 })
+
+function isNotActive(error: unknown): boolean {
+  return code(error) === 'not_active'
+}
