@@ -217,8 +217,8 @@ function otherCluster(own: string, streams: string): Refusal {
 function ownCommits(count: number, stream: string): Refusal {
   return new Refusal(
     'conflict',
-    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha; ${JOIN}; to keep its ` +
-      `entries instead, stop all servers, delete the stream (nats stream rm ${stream}), and start this server first`,
+    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha or after the stream was deleted; ${JOIN}; to keep its ` +
+      `entries instead, stop all servers, delete the stream ${stream}, and start this server first; see "Delete the stream" in docs/operating/ha.md`,
   )
 }
 
@@ -226,7 +226,7 @@ function lostMessages(last: number, applied: number): Refusal {
   return new Refusal(
     'conflict',
     `the commit stream ends at message ${last}, this server has applied ${applied}: NATS lost acknowledged messages. Stop all ` +
-      'servers, delete the stream, and start the server with the highest position first',
+      'servers, delete the stream, and start the server with the highest position first; see "NATS lost the stream" in docs/operating/ha.md',
   )
 }
 
