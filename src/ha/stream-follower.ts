@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
+import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { LoggedGroup } from '../storage/store/commit-log.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
 import { copyFromMember, pickSource } from './copy/member-copy.ts'
@@ -34,6 +35,8 @@ export interface StreamFollowerOptions {
 export class StreamFollower {
   readonly #options: StreamFollowerOptions
   #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
+  /** Since when the stream ends before the applied position. */
+  #shorterSinceMs: number | undefined
   /** Row at which a copy of the entries is complete. */
   #copiedAt = 0
   /** The database is a state of the stream, or will be its first one. */
@@ -113,7 +116,7 @@ export class StreamFollower {
     const mark = store.streamMark
     if (mark?.stream === stream.identity) {
       this.#requireNoOwnCommits(mark.row)
-      if (mark.position > last) throw lostMessages(last, mark.position)
+      this.#requireLast(last, mark.position)
       if (!store.isWhole || mark.position + 1 < first) await this.#copy(signal)
       return true
     }
@@ -140,6 +143,22 @@ export class StreamFollower {
       await store.finishCopy()
     } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
     return true
+  }
+
+  /**
+   * Throws if the stream ends before the applied position. After a partition, the former leader of the stream answers with an older state
+   * for some time; only when that does not end, messages are lost, which is a Refusal.
+   */
+  #requireLast(last: number, applied: number): void {
+    if (applied <= last) {
+      this.#shorterSinceMs = undefined
+      return
+    }
+    // A takeover would continue the stream before messages that other members have applied.
+    this.isJoined = false
+    this.#shorterSinceMs ??= performance.now()
+    if (performance.now() - this.#shorterSinceMs >= TIMINGS.haStaleMs) throw lostMessages(last, applied)
+    throw new Error(`NATS answers with an older state of the commit stream (${last}, applied ${applied})`)
   }
 
   /** Throws a Refusal if the database has commits after a row that are not in the stream. */
@@ -198,8 +217,8 @@ function otherCluster(own: string, streams: string): Refusal {
 function ownCommits(count: number, stream: string): Refusal {
   return new Refusal(
     'conflict',
-    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha; ${JOIN}; to keep its ` +
-      `entries instead, stop all servers, delete the stream (nats stream rm ${stream}), and start this server first`,
+    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha or after the stream was deleted; ${JOIN}; to keep its ` +
+      `entries instead, stop all servers, delete the stream ${stream}, and start this server first; see "Delete the stream" in docs/operating/ha.md`,
   )
 }
 
@@ -207,7 +226,7 @@ function lostMessages(last: number, applied: number): Refusal {
   return new Refusal(
     'conflict',
     `the commit stream ends at message ${last}, this server has applied ${applied}: NATS lost acknowledged messages. Stop all ` +
-      'servers, delete the stream, and start the server with the highest position first',
+      'servers, delete the stream, and start the server with the highest position first; see "NATS lost the stream" in docs/operating/ha.md',
   )
 }
 

@@ -1,6 +1,7 @@
 /** Members over a real JetStream: one is active, the others apply its commits and take over. */
 import '../helpers/short-ha-timings.ts'
 import assert from 'node:assert/strict'
+import { cpSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -195,6 +196,35 @@ test('a server with commits that are not in the stream does not join, and keeps 
   assert.equal(again.read('only/here'), '1')
   await a.put('x', '1')
   assert.equal(again.read('x'), undefined)
+})
+
+test('messages that NATS lost are a fault once its answer does not change, and no member continues the stream', async (t) => {
+  const directory = join(temporaryDirectory(t), 'jetstream')
+  const nats = await startJetStream(t, {}, directory)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const run = async () => HaTestMember.start(t, nats, 'a', path)
+  const a = await run()
+  await initialized(a)
+  await a.active()
+  await a.end()
+  await nats.kill()
+  cpSync(directory, `${directory}.old`, { recursive: true })
+  await nats.restart()
+  const continued = await run()
+  await continued.active()
+  await continued.put('x', '1')
+  await continued.end()
+  await nats.kill()
+  rmSync(directory, { recursive: true })
+  cpSync(`${directory}.old`, directory, { recursive: true })
+  await nats.restart()
+  const behind = await run()
+  await eventually(() =>
+    behind.lines.some(({ fields }) => String(fields['error']).includes('an older state of the commit stream')),
+  )
+  assert.doesNotMatch(behind.server.trouble ?? '', /lost/)
+  await eventually(() => behind.server.trouble?.includes('NATS lost acknowledged messages'))
+  assert.equal(behind.server.takeovers, 0)
 })
 
 test('a server does not become active over NATS servers that do not sync, and says what to change', async (t) => {

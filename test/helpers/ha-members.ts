@@ -16,10 +16,10 @@ import { temporaryDirectory } from './temporary-directory.ts'
 const members = new WeakMap<TestContext, HaTestMember[]>()
 
 /** A nats-server that syncs each message. */
-export function startJetStream(t: TestContext, options = {}): Promise<NatsServer> {
+export function startJetStream(t: TestContext, options = {}, directory = temporaryDirectory(t)): Promise<NatsServer> {
   members.set(t, [])
   t.after(() => Promise.all((members.get(t) ?? []).map((member) => member.end())))
-  return startNatsServer(t, jetStreamConfiguration(temporaryDirectory(t), options))
+  return startNatsServer(t, jetStreamConfiguration(directory, options))
 }
 
 export class HaTestMember {
