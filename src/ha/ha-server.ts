@@ -19,65 +19,24 @@
  * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
-import type { CommitLog, LoggedGroup } from '../storage/store/commit-log.ts'
-import type { SqliteStore } from '../storage/store/store.ts'
-import { copyFromMember, pickSource, serveCopies } from './copy/member-copy.ts'
-import { HaBucket, Lease, type MemberState } from './lease/lease.ts'
-import { encodeMessage, MessageAssembler } from './stream/commit-message.ts'
-import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
-import { HistoryDiffers, StreamApplier } from './stream/stream-applier.ts'
+import type { CommitLog } from '../storage/store/commit-log.ts'
+import type { HaPhase, HaServerOptions } from './ha-options.ts'
+import { ActiveLease, type MemberState } from './lease/lease.ts'
+import { type OpenParts, openParts } from './open-parts.ts'
+import { emptyGroup } from './stream-follower.ts'
+import { askForRow } from './active-row.ts'
+import { encodeMessage } from './stream/commit-message.ts'
+import { PublishRefused } from './stream/commit-stream.ts'
 import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
 const STEP_DOWN_PAUSE_MS = 10_000
 const YIELD_MS = 1000
 const RETRY_MS = 500
-/** Missing messages up to which they are read one by one. */
-const READ_SINGLY_MAX = 64
 const LOG_INTERVAL_MS = 60_000
-
-export type HaPhase = 'starting' | 'standby' | 'taking over' | 'active' | 'stepping down' | 'stopped'
-
-/** The secrets core, as this module uses it. */
-export interface HaCore {
-  /** `unsealed`: the server holds the root key and may become active. */
-  readonly state: 'uninitialized' | 'sealed' | 'unsealed'
-  /** Opens the core on the entries of the database. */
-  open(): Promise<void>
-  /**
-   * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
-   * may end first, for a short time.
-   */
-  close(isOrderly: boolean): Promise<void>
-}
-
-export interface HaServerOptions {
-  readonly store: SqliteStore
-  /** Rejects with a Fault for the operator. It reconnects by itself. */
-  readonly connect: (signal: AbortSignal) => Promise<NatsConnection>
-  readonly core: HaCore
-  readonly region: string
-  readonly replicas: number
-  readonly name: string
-  readonly serverId: string
-  readonly version: string
-  readonly addresses: () => { readonly api: string; readonly cluster: string }
-  readonly logger: Logger
-  readonly nowMs?: () => number
-  readonly wallMs?: () => number
-}
-
-/** What is known once NATS has answered. */
-interface OpenParts {
-  readonly connection: NatsConnection
-  readonly stream: CommitStream
-  readonly bucket: HaBucket
-  readonly lease: Lease
-}
 
 export class HaServer {
   readonly #options: HaServerOptions
@@ -94,19 +53,17 @@ export class HaServer {
   #termEnded = new AbortController()
   /** The core was opened in this term; false during an initialization. */
   #hasOpened = false
-  /** The database is a state of the commit stream, or will be its first one. */
-  #isJoined = false
-  /** Row at which a copy of the entries is complete. */
-  #copiedAt = 0
-  #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
   #changing: Promise<unknown> = Promise.resolve()
-  #received = 0
   #wake: (() => void) | undefined
   #isStepDownRequested = false
-  /** Why this server cannot become active, or does not follow; undefined while it does. */
-  trouble: string | undefined
+  /** Why the stream cannot be used. */
+  #fault: string | undefined
+  /** Since when requests about the lease fail. */
+  #failing: { readonly sinceMs: number; readonly error: string } | undefined
+  /** Why the last attempt to take over failed. */
+  #openFault: string | undefined
   takeovers = 0
 
   constructor(options: HaServerOptions) {
@@ -116,6 +73,7 @@ export class HaServer {
     this.#wallMs = options.wallMs ?? Date.now
     this.#log = new StreamCommitLog(() => options.store.position(), this.#wallMs)
     this.#log.onRefused = () => void this.#leaveTerm('another server has published to the commit stream', false)
+    this.#log.onSlow = () => this.#logger.warn('commits wait for NATS, which does not acknowledge them')
     options.store.onFailure(() => this.#checkApplied())
   }
 
@@ -137,14 +95,35 @@ export class HaServer {
     return this.#phase === 'active' && (this.#parts?.lease.isValid ?? false)
   }
 
-  get lease(): Lease | undefined {
+  /** Why this server cannot become active or does not follow the stream; undefined while it can. */
+  get trouble(): string | undefined {
+    const isWithoutActive = this.#parts?.lease.holder === undefined
+    return this.#followingTrouble ?? (isWithoutActive ? this.#openFault : undefined)
+  }
+
+  get #followingTrouble(): string | undefined {
+    return this.#fault ?? this.#natsTrouble ?? this.#parts?.follower.trouble
+  }
+
+  get #natsTrouble(): string | undefined {
+    if (!this.#failing || this.#nowMs() - this.#failing.sinceMs < TIMINGS.haFailingMs) return undefined
+    const { error } = this.#failing
+    return `NATS does not store commits and the lease (${error}): check that a majority of the NATS servers runs with JetStream`
+  }
+
+  #setFailing(error?: unknown): void {
+    this.#failing =
+      error === undefined ? undefined : { sinceMs: this.#failing?.sinceMs ?? this.#nowMs(), error: messageOf(error) }
+  }
+
+  get lease(): ActiveLease | undefined {
     return this.#parts?.lease
   }
 
   /** Sequence of the newest known message of the stream, and of the newest applied one. */
   get positions(): { readonly committed: number; readonly applied: number } {
     const applied = this.#options.store.streamMark?.position ?? 0
-    return { committed: Math.max(applied, this.#received, this.#log.last), applied }
+    return { committed: Math.max(applied, this.#parts?.follower.received ?? 0, this.#log.last), applied }
   }
 
   /** Calls the listener when the phase, the lease or its holder may have changed. Returns a function that removes it. */
@@ -166,6 +145,17 @@ export class HaServer {
     await this.#parts?.bucket.removeMember(name)
   }
 
+  /** Applies what has arrived without waiting for more. */
+  hurry(): void {
+    this.#parts?.stream.hurry()
+  }
+
+  /** See `askForRow`. */
+  activeRow(): Promise<number | undefined> {
+    const { connection, lease } = this.#parts ?? {}
+    return askForRow(connection, this.#options.region, lease?.holder?.serverId)
+  }
+
   /** The core was unsealed or sealed: looks at the lease at once. */
   wake(): void {
     this.#wake?.()
@@ -179,12 +169,19 @@ export class HaServer {
     await this.#exclusive(async () => {
       const parts = this.#parts
       if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
-      const isEmpty = this.#options.store.position().sequence === 0 && (await parts.stream.bounds()).last === 0
-      if (!isEmpty) throw new Refusal('invalid_request', 'Vault is already initialized')
-      await parts.lease.poll()
-      if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
-        throw new Refusal('unavailable', 'another server is being initialized, try again')
+      try {
+        await parts.lease.poll()
+        if (this.#options.store.position().sequence > 0) throw alreadyInitialized()
+        if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
+          throw new Refusal('unavailable', 'another server is being initialized, try again')
+        }
+        if (this.#options.store.position().sequence === 0) return
+      } catch (error) {
+        if (error instanceof Refusal) throw error
+        throw new Refusal('unavailable', `NATS does not respond as required: ${messageOf(error)}; try again`)
       }
+      await this.#endTerm(parts, true)
+      throw alreadyInitialized()
     })
   }
 
@@ -207,6 +204,22 @@ export class HaServer {
     await this.#leaveTerm(reason, true)
   }
 
+  /** With a full disk this server lets another one be active. */
+  diskChanged(isFull: boolean): void {
+    this.#pausedUntilMs = isFull ? Number.MAX_SAFE_INTEGER : this.#nowMs()
+    if (isFull && this.#phase === 'active') void this.#yieldToAnother('the disk is full')
+  }
+
+  async #yieldToAnother(reason: string): Promise<void> {
+    const { serverId } = this.#options
+    const members = await this.members().catch(() => [])
+    const isHeard = (member: MemberState) => this.#parts?.reports.isHeard(member) ?? false
+    const canTakeOver = (member: MemberState) =>
+      member.serverId !== serverId && member.state === 'standby' && isHeard(member)
+    if (members.some(canTakeOver)) await this.#leaveTerm(reason, true)
+    else this.#logger.warn('this server stays active, no other member can take over', { reason })
+  }
+
   /** Steps down for good, and goes on following. Never rejects. */
   async leave(): Promise<void> {
     this.#pausedUntilMs = Number.POSITIVE_INFINITY
@@ -219,7 +232,9 @@ export class HaServer {
     this.#log.end()
     this.wake()
     await this.#changing
-    await this.#stopFollowing()
+    this.#parts?.reports.stop()
+    this.#parts?.placement.stop()
+    await this.#parts?.follower.stop()
     this.#phase = 'stopped'
     await this.#parts?.connection.close()
   }
@@ -232,11 +247,12 @@ export class HaServer {
     while (!this.#isStopped) {
       try {
         this.#parts ??= await this.#open()
-        if (!this.#following) this.#follow(this.#parts)
+        if (this.#phase === 'standby' || this.#phase === 'starting') this.#parts.follower.start()
         await this.#look(this.#parts)
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
-        if (!this.#parts) this.trouble = messageOf(error)
+        if (!this.#parts) this.#fault = messageOf(error)
+        else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
       await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
@@ -244,22 +260,16 @@ export class HaServer {
   }
 
   async #open(): Promise<OpenParts> {
-    const { addresses, connect, name, region, replicas, serverId } = this.#options
-    const connection = await connect(this.#stopping.signal)
-    try {
-      const stream = await CommitStream.open(connection, region, replicas)
-      const bucket = await HaBucket.open(connection, region, replicas)
-      const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
-      const lease = new Lease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
-      this.trouble = undefined
-      this.#report(bucket)
-      serveCopies({ connection, region, serverId, store: this.#options.store, logger: this.#logger })
-      connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
-      return { connection, stream, bucket, lease }
-    } catch (error) {
-      await connection.close()
-      throw error
-    }
+    const parts = await openParts(this.#options, {
+      nowMs: this.#nowMs,
+      wallMs: this.#wallMs,
+      state: () => this.#state(),
+      isServing: () => this.isServing,
+      warn: (message, error) => this.#warn(message, error),
+    })
+    this.#fault = undefined
+    parts.connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
+    return parts
   }
 
   get #hintSubject(): string {
@@ -274,6 +284,7 @@ export class HaServer {
     }
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
+    this.#setFailing()
     const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
     await this.#exclusive(() => this.#takeOver(parts, true))
@@ -281,8 +292,8 @@ export class HaServer {
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
-    const isReady = core.state === 'unsealed' && this.#isJoined && store.isWhole
-    return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
+    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && store.isWhole
+    return isReady && this.#followingTrouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
   /** False if another server was faster. `opensCore`: false for an initialization. */
@@ -295,11 +306,12 @@ export class HaServer {
     const startedAtMs = this.#nowMs()
     this.#renew(parts)
     try {
-      await this.#stopFollowing()
+      await parts.follower.stop()
       await this.#beginTerm(parts)
-      if (opensCore) await core.open()
+      if (opensCore) await core.open(parts.lease.holder?.clockMs ?? 0)
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
       this.#setPhase('active')
+      this.#openFault = undefined
       this.takeovers++
       const tookMs = Math.round(this.#nowMs() - startedAtMs)
       this.#logger.info('this server is active', {
@@ -310,6 +322,7 @@ export class HaServer {
       this.#hint(parts)
       return true
     } catch (error) {
+      this.#openFault = `taking over failed: ${messageOf(error)}`
       this.#logger.error('taking over failed, another server may take over', { error: messageOf(error) })
       this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
       await this.#endTerm(parts, true)
@@ -326,7 +339,7 @@ export class HaServer {
     for (;;) {
       const { last } = await this.#retried(() => stream.bounds())
       if (last === 0) await this.#publishBase(parts)
-      else await this.#catchUp(parts, last)
+      else await parts.follower.catchUp(last, (request) => this.#retried(request))
       const at = last === 0 ? 1 : last
       const position = positionOf(store.position())
       const message = encodeMessage(
@@ -357,27 +370,6 @@ export class HaServer {
     await store.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
   }
 
-  /** Applies all messages up to `last`. */
-  async #catchUp({ stream }: OpenParts, last: number): Promise<void> {
-    const { store } = this.#options
-    const mark = store.streamMark
-    if (mark?.stream !== stream.identity) throw new HistoryDiffers('this server has not joined the commit stream')
-    const applier = new StreamApplier(store, stream.identity)
-    if (last - mark.position <= READ_SINGLY_MAX) {
-      for (let sequence = mark.position + 1; sequence <= last; sequence++) {
-        const payload = await this.#retried(() => stream.read(sequence))
-        if (!payload) throw new HistoryDiffers(`message ${sequence} is not in the commit stream`)
-        await applier.add({ payload, sequence, pending: last - sequence })
-      }
-      return
-    }
-    const stop = new AbortController()
-    for await (const message of stream.follow(mark.position + 1, stop.signal)) {
-      await applier.add({ ...message, pending: last - message.sequence })
-      if (message.sequence >= last) stop.abort()
-    }
-  }
-
   async #retried<T>(request: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
@@ -395,9 +387,12 @@ export class HaServer {
       try {
         if (!(await parts.lease.renew())) {
           this.#termEnded.abort()
-          return void this.#leaveTerm('another server holds the lease', false)
+          void this.#leaveTerm('another server holds the lease', false)
+          return
         }
+        this.#setFailing()
       } catch (error) {
+        this.#setFailing(error)
         this.#warn('lease not renewed, retrying', error)
       }
       if (parts.lease.term > 0)
@@ -446,154 +441,12 @@ export class HaServer {
     if (!connection.isClosed()) connection.publish(this.#hintSubject)
   }
 
-  /** Follows the stream until `stopFollowing`. */
-  #follow(parts: OpenParts): void {
-    if (this.#isStopped || this.#phase === 'active' || this.#phase === 'taking over') return
-    const stop = new AbortController()
-    const ended = this.#followUntil(parts, stop.signal)
-    this.#following = { stop, ended }
-  }
-
-  async #followUntil(parts: OpenParts, signal: AbortSignal): Promise<void> {
-    const { store } = this.#options
-    while (!signal.aborted) {
-      try {
-        this.#isJoined = await this.#prepare(parts, signal)
-        if (store.streamMark) await this.#applyFrom(parts, signal)
-      } catch (error) {
-        if (!signal.aborted) await this.#recover(parts, error, signal)
-      }
-      if (!signal.aborted) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined)
-    }
-  }
-
-  async #applyFrom({ stream }: OpenParts, signal: AbortSignal): Promise<void> {
-    const { store } = this.#options
-    const applier = new StreamApplier(store, stream.identity)
-    for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
-      this.#received = message.sequence + message.pending
-      await applier.add(message)
-      if (!store.isWhole && store.position().sequence >= this.#copiedAt) await store.finishCopy()
-      this.trouble = undefined
-    }
-    await applier.flush()
-  }
-
-  /** Makes the database one that the stream continues. False while this server cannot become active. */
-  async #prepare(parts: OpenParts, signal: AbortSignal): Promise<boolean> {
-    const { store } = this.#options
-    const { stream } = parts
-    const { first, last } = await stream.bounds()
-    const mark = store.streamMark
-    if (mark?.stream === stream.identity && store.isWhole) {
-      if (mark.position > last)
-        throw new HistoryDiffers(
-          `the commit stream lost messages: it ends at ${last}, this server has ${mark.position}`,
-        )
-      if (mark.position + 1 < first) await this.#copy(parts, signal)
-      return true
-    }
-    // The first active server writes where the stream begins.
-    if (last === 0) return store.position().sequence > 0
-    const payload = await stream.read(first)
-    const message = payload && new MessageAssembler().add(payload)
-    const isEmpty = store.position().sequence === 0
-    if (message?.kind === 'base' && first === 1) {
-      const here = store.position()
-      const isSame =
-        here.sequence === message.position.sequence && Buffer.compare(here.checksum, message.position.checksum) === 0
-      if (isSame && (isEmpty || store.clusterId === message.clusterId)) {
-        if (isEmpty) {
-          await store.beginCopy(here, message.clusterId, { stream: stream.identity, position: 1 })
-          await store.finishCopy()
-        } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
-        return true
-      }
-      if (!isEmpty && store.clusterId !== message.clusterId) {
-        throw new Refusal(
-          'conflict',
-          `this server has secrets of cluster ${store.clusterId}, the commit stream those of ${message.clusterId}: ${MOVE_AWAY}`,
-        )
-      }
-    }
-    if (!isEmpty && mark === undefined)
-      throw new Refusal('conflict', `this server has secrets that are not in the commit stream: ${MOVE_AWAY}`)
-    await this.#copy(parts, signal)
-    return true
-  }
-
-  /** Copies the entries that differ from another member's. */
-  async #copy({ bucket, connection, stream }: OpenParts, signal: AbortSignal): Promise<void> {
-    const { serverId, store } = this.#options
-    this.#isJoined = false
-    const source = await pickSource(await bucket.members(), serverId, this.#wallMs())
-    const startedAtMs = this.#nowMs()
-    const copied = await copyFromMember({
-      connection,
-      region: this.#options.region,
-      source,
-      store,
-      stream: stream.identity,
-      signal,
-    })
-    this.#copiedAt = copied.sequence
-    if (store.position().sequence >= copied.sequence) await store.finishCopy()
-    const tookMs = Math.round(this.#nowMs() - startedAtMs)
-    this.#logger.info('entries copied from another member', {
-      member: source.name,
-      entries: copied.entries,
-      took_ms: tookMs,
-    })
-  }
-
-  async #recover(parts: OpenParts, error: unknown, signal: AbortSignal): Promise<void> {
-    if (error instanceof HistoryDiffers) {
-      this.trouble = `the entries differ from the commit stream: ${error.message}`
-      this.#logger.error('entries differ from the commit stream, copying them from another member', {
-        error: error.message,
-      })
-      await this.#copy(parts, signal).then(
-        () => (this.trouble = undefined),
-        (why: unknown) => this.#warn('copying the entries failed, retrying', why),
-      )
-      return
-    }
-    if (error instanceof Refusal || isStoreFailure(error)) this.trouble = messageOf(error)
-    this.#warn('following the commit stream failed, retrying', error)
-  }
-
-  async #stopFollowing(): Promise<void> {
-    const following = this.#following
-    following?.stop.abort()
-    await following?.ended
-    this.#following = undefined
-  }
-
-  #report(bucket: HaBucket): void {
-    const report = async () => {
-      if (this.#isStopped) return
-      await bucket
-        .writeMember(this.#state())
-        .catch((error: unknown) => this.#warn('member state not reported, retrying', error))
-      setTimeout(() => void report(), TIMINGS.haReportMs).unref()
-    }
-    void report()
-  }
-
   #state(): MemberState {
     const { addresses, core, name, serverId, store, version } = this.#options
     const state = this.#phase === 'active' ? 'active' : core.state === 'unsealed' ? 'standby' : core.state
+    const { applied } = this.positions
     const row = store.position().sequence
-    return {
-      name,
-      serverId,
-      apiAddress: addresses().api,
-      version,
-      state,
-      row,
-      applied: this.positions.applied,
-      atMs: this.#wallMs(),
-    }
+    return { name, serverId, apiAddress: addresses().api, version, state, row, applied, atMs: this.#wallMs() }
   }
 
   #setPhase(phase: HaPhase): void {
@@ -629,12 +482,6 @@ export class HaServer {
   }
 }
 
-const MOVE_AWAY = 'to join with the entries of the stream, stop the server and move its database away'
-
-function emptyGroup(stream: string, position: number, firstSequence: number): LoggedGroup {
-  return { bytes: new ArrayBuffer(0), lengths: [], epoch: 0, mark: { stream, position, firstSequence, atMs: 0 } }
-}
-
-function isStoreFailure(error: unknown): boolean {
-  return error instanceof Error && error.name === 'StoreError'
+function alreadyInitialized(): Refusal {
+  return new Refusal('invalid_request', 'Vault is already initialized')
 }

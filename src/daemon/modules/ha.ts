@@ -9,13 +9,21 @@ import { TIMINGS } from '../../cluster/nats/timings.ts'
 import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
-import { type HaCore, HaServer } from '../../ha/ha-server.ts'
+import type { HaCore } from '../../ha/ha-options.ts'
+import { localFirst } from '../../ha/leader-placement.ts'
+import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
-import { Fault, Refusal } from '../../platform/errors.ts'
+import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyOperation, Call } from '../../platform/operation.ts'
+import { stateHeader } from '../standby/read-conditions.ts'
+import { RowQuestions } from '../standby/row-questions.ts'
+import { coreEngines, ownEngines } from './engines.ts'
+import { StandbyReads } from '../standby/standby-reads.ts'
+import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
+import { watchRequests } from '../../secrets/request/event-stream.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
@@ -24,6 +32,11 @@ const RECONNECT_MS = 100
 /** Time for requests in progress before the core closes. */
 const DRAIN_MS = 500
 const DRAIN_LOOK_MS = 10
+/** Time for requests that wait for the next active server when this one stops. */
+const LEAVE_MS = 2000
+/** Interval at which a standby looks whether it is ready, and number of new rows after which its entries are verified again. */
+const READY_LOOK_MS = 500
+const VERIFY_ROWS = 20_000
 /** A member that has not reported for this time is lost. */
 const LOST_MS = 5 * TIMINGS.haReportMs
 
@@ -33,31 +46,41 @@ export interface HaPartOptions {
   readonly logger: Logger
   readonly store: SqliteStore
   readonly apiAddress: () => string
+  readonly clusterAddress: () => string
 }
 
 /** The other members, as this module reaches them. */
 export interface HaPeers {
   readonly serverId: string
-  /** Sends a call to one server. Rejects with a Refusal. */
-  forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<WholeAnswer>
+  readonly calls: {
+    /** Sends a call to one server. Rejects with a Refusal. */
+    forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<unknown>
+  }
 }
 
 export class HaPart implements HaSide {
   readonly #core: () => SecretsCore
   readonly #server: HaServer
   readonly routing: HaRouting
+  readonly #options: HaPartOptions
   #peers: HaPeers | undefined
+  #verifying: NodeJS.Timeout | undefined
+  /** Row up to which the entries were verified; -1 before the first time. */
+  #verifiedRow = -1
+  #isPreparing = false
+  #reads: StandbyReads | undefined
 
   /** `core`: once the module is open. */
   constructor(options: HaPartOptions, core: () => SecretsCore) {
     const { apiAddress, config, logger, store, version } = options
     const { nats } = config
     if (!nats) throw new Fault('server.ha needs nats')
+    this.#options = options
     this.#core = core
     const peers = () => this.#requiredPeers
     this.#server = new HaServer({
       store,
-      connect: () => connectTo(nats, config.name),
+      connect: () => connectTo(nats, config),
       core: this.#haCore(),
       region: config.region,
       replicas: config.server.ha.replicas,
@@ -66,14 +89,17 @@ export class HaPart implements HaSide {
         return peers().serverId
       },
       version,
-      addresses: () => ({ api: apiAddress(), cluster: config.advertise.cluster ?? '' }),
+      addresses: () => ({ api: apiAddress(), cluster: options.clusterAddress() }),
       logger,
     })
     this.routing = new HaRouting({
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
-      forward: (operation, call, to) => peers().forwardTo(to, operation, call),
+      state: () => stateHeader(store.clusterId, store.position().sequence),
+      answerHere: async (name, call) => await this.#reads?.answer(name, call),
+      forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
+      lasting: watchRequests,
     })
   }
 
@@ -86,10 +112,61 @@ export class HaPart implements HaSide {
     return this.#server.commitLog
   }
 
+  /** Lets this server answer reads while it is a standby. */
+  openReads(seal: Seal): void {
+    const { config, logger, store, version } = this.#options
+    this.#reads = new StandbyReads({
+      store,
+      engines: coreEngines,
+      own: ownEngines,
+      seal,
+      version,
+      clusterName: config.name,
+      logger,
+      rootKey: () => this.#core().barrier.standby.copy(),
+      questions: new RowQuestions(() => this.#server.activeRow()),
+      hurry: () => this.#server.hurry(),
+    })
+  }
+
   /** Connects to NATS and looks for the active server. */
   start(peers: HaPeers): void {
     this.#peers = peers
     this.#server.start()
+    this.#verifying = setInterval(() => void this.#keepReady(), READY_LOOK_MS).unref()
+  }
+
+  /** Verifies the entries of a standby, and opens them for reads. */
+  async #keepReady(): Promise<void> {
+    const { logger, store } = this.#options
+    const { standby } = this.#core().barrier
+    const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole
+    if (this.#isPreparing || !isReady()) return isReady() ? undefined : this.#reads?.close()
+    this.#isPreparing = true
+    try {
+      await this.#verify()
+      if (isReady() && this.#reads && !this.#reads.isOpen && this.#verifiedRow >= 0) this.#reads.open()
+    } catch (error) {
+      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
+      logger.warn('entries not verified', { error: messageOf(error) })
+    } finally {
+      this.#isPreparing = false
+    }
+  }
+
+  /**
+   * Verifies the entries of a standby and stores the parts of the entry set, so that a takeover does not read all entries, and a change by
+   * another program is found before it.
+   */
+  async #verify(): Promise<void> {
+    const { store } = this.#options
+    const { sequence } = store.position()
+    const isDue = sequence - this.#verifiedRow >= VERIFY_ROWS || (this.#verifiedRow < 0 && sequence > 0)
+    if (!isDue) return
+    await this.#core().barrier.standby.verified(() => undefined, true)
+    // The parts of the entry set are durable after the next order.
+    await store.markSeen()
+    this.#verifiedRow = sequence
   }
 
   #haCore(): HaCore {
@@ -98,11 +175,17 @@ export class HaPart implements HaSide {
       get state() {
         return stateOf(core())
       },
-      open: () => core().leaveStandby(),
+      nowMs: () => core().now(),
+      open: (clockMs) => {
+        this.#reads?.close()
+        return core().leaveStandby(clockMs)
+      },
       async close(isOrderly) {
-        const endMs = performance.now() + DRAIN_MS
-        while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
-        if (core().isActive) await core().enterStandby()
+        const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
+        while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        if (!core().isActive) return
+        if (isOrderly) await core().saveAuditHeads()
+        await core().enterStandby()
       },
     }
   }
@@ -111,16 +194,22 @@ export class HaPart implements HaSide {
     return this.#server.isServing
   }
 
+  get isSteppingDown(): boolean {
+    return this.#server.phase === 'stepping down'
+  }
+
   get role(): HaSide['role'] {
-    return this.#server.phase === 'active' && this.#core().isActive ? 'active' : 'standby'
+    return this.#server.isServing && this.#core().isActive ? 'active' : 'standby'
   }
 
   get active(): HaActive | undefined {
-    const holder = this.#server.lease?.holder
+    const { lease } = this.#server
+    const holder = lease?.holder
     if (!holder || holder.serverId === '') return undefined
     const { activeSinceMs, apiAddress, clusterAddress, name, serverId } = holder
     const isSelf = serverId === this.#peers?.serverId
-    if (isSelf && this.role !== 'active') return undefined
+    const isActive = isSelf ? this.role === 'active' : lease?.isSeenValid
+    if (!isActive) return undefined
     return { name, apiAddress, clusterAddress, activeSinceMs, isSelf }
   }
 
@@ -144,9 +233,10 @@ export class HaPart implements HaSide {
   async members(): Promise<readonly HaMember[]> {
     const states = await this.#server.members()
     const own = this.#peers?.serverId
-    const row = Math.max(0, ...states.map((state) => (state.serverId === this.activeServerId ? state.row : 0)))
+    const holder = this.activeServerId
+    const row = Math.max(0, ...states.map((state) => (state.serverId === holder ? state.row : 0)))
     return states
-      .map((state) => memberOf(state, { own, activeRow: row }))
+      .map((state) => memberOf(state, { own, holder, activeRow: row }))
       .toSorted((a, b) => (a.name < b.name ? -1 : 1))
   }
 
@@ -166,12 +256,21 @@ export class HaPart implements HaSide {
     await this.#server.removeMember(name)
   }
 
+  /** The disk of the database has become full, or has space again. */
+  diskChanged(isFull: boolean): void {
+    this.#server.diskChanged(isFull)
+  }
+
   /** Lets another server become active before this one stops. Never rejects. */
   async leave(): Promise<void> {
     await this.#server.leave()
+    // Requests that arrived meanwhile are forwarded to the next active server.
+    await this.routing.idle(LEAVE_MS)
   }
 
   async stop(): Promise<void> {
+    clearInterval(this.#verifying)
+    this.#reads?.close()
     await this.#server.stop()
   }
 }
@@ -183,19 +282,28 @@ function stateOf(core: SecretsCore): HaCore['state'] {
 
 function memberOf(
   { apiAddress, atMs, name, row, serverId, state, version }: MemberState,
-  { activeRow, own }: { readonly activeRow: number; readonly own: string | undefined },
+  {
+    activeRow,
+    holder,
+    own,
+  }: { readonly activeRow: number; readonly holder: string | undefined; readonly own: string | undefined },
 ): HaMember {
-  const role = Date.now() - atMs > LOST_MS ? 'lost' : state
+  // The lease says which one is active; a report may be two seconds old, or the last one of a server that was killed.
+  const reported = state === 'active' && serverId !== holder ? 'standby' : state
+  const current = serverId === holder && state === 'standby' ? 'active' : reported
+  const role = Date.now() - atMs > LOST_MS ? 'lost' : current
   const lag = Math.max(0, activeRow - row)
   return { name, serverId, apiAddress, version, role, position: row, lag, lastSeenMs: atMs, isSelf: serverId === own }
 }
 
 /** A connection of its own: large log streams of the other one do not delay a renewal of the lease. */
-function connectTo(nats: NatsConfig, name: string): Promise<NatsConnection> {
+function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConnection> {
   return connect({
     ...loginOf(nats, nats.servers),
-    servers: [...nats.servers],
+    servers: localFirst(nats.servers),
+    noRandomize: true,
     name: `outpost ${name} ha`,
+    inboxPrefix: `outpost.${region}.ha.inbox`,
     timeout: CONNECT_MS,
     pingInterval: TIMINGS.natsPingMs,
     maxReconnectAttempts: -1,

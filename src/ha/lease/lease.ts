@@ -13,13 +13,15 @@
  * acquired it. A paused process: its lease has run out when it continues, so it must compare the clock after each read.
  */
 import { Kvm, type KV } from '@nats-io/kv'
-import { jetstream } from '@nats-io/jetstream'
+import { jetstream, jetstreamManager, type JetStreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
 
 const ACTIVE_KEY = 'active'
 const MEMBER_PREFIX = 'member.'
+/** Of a core's clock (`secrets/core-clock.ts`). */
+const CLOCK_RATE_MAX = 1.1
 const text = v.pipe(v.string(), v.maxLength(512))
 const count = v.pipe(v.number(), v.integer(), v.minValue(0))
 
@@ -35,6 +37,8 @@ const HOLDER = v.object({
   term: count,
   /** True when the server gave it up. */
   isReleased: v.boolean(),
+  /** Time of the core's clock when this was sent, or a later one: the clock of the next active server starts after it. */
+  clockMs: v.optional(count, 0),
 })
 export type LeaseHolder = v.InferOutput<typeof HOLDER>
 
@@ -55,15 +59,30 @@ export type MemberState = v.InferOutput<typeof MEMBER>
 /** The bucket with the lease and the state of each member. Its methods reject with errors of NATS. */
 export class HaBucket {
   readonly #kv: KV
+  readonly #manager: JetStreamManager
+  readonly #bucket: string
 
   static async open(connection: NatsConnection, region: string, replicas: number): Promise<HaBucket> {
-    const manager = new Kvm(jetstream(connection, { timeout: TIMINGS.haRequestMs }))
+    const options = { timeout: TIMINGS.haRequestMs }
+    const bucket = `OUTPOST_${region}_HA`
+    const manager = await jetstreamManager(connection, options)
     // Reads come from the leader of the bucket: a follower may have an older revision.
-    return new HaBucket(await manager.create(`OUTPOST_${region}_HA`, { replicas, history: 1, allow_direct: false }))
+    const kv = await new Kvm(jetstream(connection, options)).create(bucket, {
+      replicas,
+      history: 1,
+      allow_direct: false,
+    })
+    return new HaBucket(kv, manager, bucket)
   }
 
-  private constructor(kv: KV) {
+  private constructor(kv: KV, manager: JetStreamManager, bucket: string) {
     this.#kv = kv
+    this.#manager = manager
+    this.#bucket = bucket
+  }
+
+  get streamName(): string {
+    return `KV_${this.#bucket}`
   }
 
   async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
@@ -75,10 +94,10 @@ export class HaBucket {
 
   /** Resolves to the new revision. Rejects when the entry has another revision than `revision`. */
   writeHolder(holder: LeaseHolder, revision: number): Promise<number> {
-    const text = JSON.stringify(holder)
+    const json = JSON.stringify(holder)
     return revision === 0
-      ? this.#kv.create(ACTIVE_KEY, text)
-      : this.#kv.update(ACTIVE_KEY, text, revision, TIMINGS.haRequestMs)
+      ? this.#kv.create(ACTIVE_KEY, json)
+      : this.#kv.update(ACTIVE_KEY, json, revision, TIMINGS.haRequestMs)
   }
 
   async writeMember(member: MemberState): Promise<void> {
@@ -86,8 +105,12 @@ export class HaBucket {
   }
 
   async members(): Promise<MemberState[]> {
-    const names: string[] = []
-    for await (const name of await this.#kv.keys(`${MEMBER_PREFIX}>`)) names.push(name)
+    // The names of the subjects, because a listing of keys needs a consumer.
+    const prefix = `$KV.${this.#bucket}.`
+    const { state } = await this.#manager.streams.info(`KV_${this.#bucket}`, {
+      subjects_filter: `${prefix}${MEMBER_PREFIX}>`,
+    })
+    const names = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length))
     const entries = await Promise.all(names.map((name) => this.#kv.get(name)))
     return entries.flatMap((entry) => {
       const parsed = v.safeParse(MEMBER, entry && parsedJson(entry.string()))
@@ -120,10 +143,12 @@ export interface LeaseOptions {
   /** Monotonic clock in milliseconds. */
   readonly nowMs: () => number
   readonly wallMs: () => number
+  /** The core's clock of this server, which runs at most a tenth faster than the monotonic clock. */
+  readonly coreMs: () => number
 }
 
 /** The lease as this server knows it. */
-export class Lease {
+export class ActiveLease {
   readonly #options: LeaseOptions
   #holder: LeaseHolder | undefined
   #revision = -1
@@ -139,6 +164,12 @@ export class Lease {
   /** The holder that was seen last, this server included. */
   get holder(): LeaseHolder | undefined {
     return this.#holder?.isReleased ? undefined : this.#holder
+  }
+
+  /** Whether the holder, this server excluded, has renewed the lease in time as far as this server has seen. */
+  get isSeenValid(): boolean {
+    const holder = this.holder
+    return holder !== undefined && this.#options.nowMs() - this.#seenAtMs < holder.leaseMs + TIMINGS.haLeaseMarginMs
   }
 
   /** The term of this server; 0 while it does not hold the lease. */
@@ -185,7 +216,8 @@ export class Lease {
     const { nowMs, wallMs } = this.#options
     const sentAtMs = nowMs()
     const leaseMs = TIMINGS.haLeaseMs
-    const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false }
+    const clockMs = endOfClock(this.#holder)
+    const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false, clockMs }
     try {
       const revision = await this.#options.bucket.writeHolder(holder, this.#revision)
       this.#holder = { ...holder, term: revision }
@@ -204,8 +236,10 @@ export class Lease {
     if (term === 0 || !holder) return false
     const sentAtMs = this.#options.nowMs()
     try {
-      const revision = await this.#options.bucket.writeHolder({ ...holder, term }, this.#revision)
+      const renewed = { ...holder, term, clockMs: this.#clockMs(holder) }
+      const revision = await this.#options.bucket.writeHolder(renewed, this.#revision)
       if (this.#term !== term) return false
+      this.#holder = renewed
       this.#revision = revision
       this.#seenAtMs = sentAtMs
       this.#validUntilMs = sentAtMs + holder.leaseMs
@@ -230,8 +264,18 @@ export class Lease {
     const holder = this.#holder
     if (this.#term === 0 || !holder) return
     this.#drop()
-    const released = { ...holder, isReleased: true }
+    const released = { ...holder, isReleased: true, clockMs: this.#clockMs(holder) }
     const revision = await this.#options.bucket.writeHolder(released, this.#revision)
     this.#see(released, revision)
   }
+
+  #clockMs({ clockMs }: LeaseHolder): number {
+    return Math.max(clockMs, Math.floor(this.#options.coreMs()))
+  }
+}
+
+/** A time of the core's clock at which this holder serves no longer. */
+function endOfClock(holder: LeaseHolder | undefined): number {
+  if (!holder) return 0
+  return holder.isReleased ? holder.clockMs : holder.clockMs + Math.ceil(holder.leaseMs * CLOCK_RATE_MAX)
 }

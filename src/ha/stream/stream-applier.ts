@@ -9,7 +9,7 @@ import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { NotChained } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 import { type CommitMessage, MessageAssembler, samePosition } from './commit-message.ts'
-import type { StoredMessage } from './commit-stream.ts'
+import type { StoredMessage } from './arrived-messages.ts'
 
 const GROUPS_MAX = 256
 const BYTES_MAX = 8 << 20

@@ -7,6 +7,9 @@ import { messageOf } from '../../platform/errors.ts'
 import { encodeMessage, type GroupMessage } from './commit-message.ts'
 import { type CommitStream, PublishRefused } from './commit-stream.ts'
 
+/** Time after which a commit that waits for NATS is logged. */
+const SLOW_MS = 2000
+
 export interface TermStart {
   readonly term: number
   readonly stream: Pick<CommitStream, 'identity' | 'messageBytesMax' | 'publish'>
@@ -28,6 +31,8 @@ export class StreamCommitLog implements CommitLog {
   readonly #wallMs: () => number
   /** Called when the stream refused a group: another server is active. */
   onRefused: () => void = () => undefined
+  /** Called when NATS takes long to acknowledge a group. */
+  onSlow: () => void = () => undefined
   #open: OpenTerm | undefined
 
   /** `position`: the newest row of the database. */
@@ -76,6 +81,7 @@ export class StreamCommitLog implements CommitLog {
       bytes: used,
       position,
     }
+    const slow = setTimeout(() => this.onSlow(), SLOW_MS)
     try {
       for (const part of encodeMessage(message, stream.messageBytesMax)) {
         open.last = await stream.publish(part, open.last, open.ended.signal)
@@ -84,6 +90,8 @@ export class StreamCommitLog implements CommitLog {
       const isRefused = error instanceof PublishRefused
       if (isRefused && this.#open === open) this.onRefused()
       throw isRefused ? standbyError() : outcomeUnknown(messageOf(error))
+    } finally {
+      clearTimeout(slow)
     }
     open.nextRow += lengths.length
     return { stream: stream.identity, position: open.last, firstSequence, atMs }

@@ -10,7 +10,7 @@
  * Promises:
  * - Nothing is changed or revealed before the caller's token and policies were checked, except on paths that are declared as
  *   open. (The engine may be asked first whether an entry exists, because create and update are two capabilities.)
- * - A write is acknowledged after it is durable.
+ * - A write is acknowledged after it is durable, and so is a refusal that is based on a write of another request.
  * - No error of a caller results in a 5xx.
  * - A caller without permission cannot learn whether an entry exists.
  * - No error and no log line has a token, a key or a value.
@@ -36,7 +36,7 @@ import {
 import { readFields } from '../../engines/framework/fields.ts'
 import { runSliced } from '../../platform/sliced-work.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
-import { type AnyOperation, type Call, handle } from '../../platform/operation.ts'
+import { type AnyOperation, type Call, handle, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { answerOf, type RequestAnswer, helpReply, rejectionAnswer, withAccessor } from './answer.ts'
 import { RequestAudit } from '../audit/request-audit.ts'
@@ -91,12 +91,31 @@ export async function handleRequest(core: Core, method: Verb, raw: RawInput, cal
     status = 'status' in answer ? answer.status : STREAMED
     return withAccessor(answer, trace.accessor, trace.headers)
   } catch (error) {
-    const answer = rejectionAnswer(error)
-    if (!answer) throw error
+    const refused = rejectionAnswer(error)
+    if (!refused) throw error
+    const answer = await afterQueuedCommits(core, method, refused)
     status = answer.status
     return withAccessor(answer, trace.accessor, trace.headers)
   } finally {
     core.requestCounts.add(trace.mount, trace.verb, status)
+  }
+}
+
+/**
+ * A handler that writes decides on queued commits, and so does the admission of a token with a number of uses. Its refusal must not be
+ * seen before they are durable: a later read would not show them, and if they fail, the refusal had no reason.
+ */
+async function afterQueuedCommits(core: Core, verb: Verb, answer: WholeAnswer): Promise<WholeAnswer> {
+  const isDecided = READ_VERBS.has(verb) ? answer.status === 403 : answer.status < FAULT
+  const queued = isDecided ? core.barrier.settled() : undefined
+  if (!queued) return answer
+  try {
+    await queued
+    return answer
+  } catch (error) {
+    const failed = rejectionAnswer(error)
+    if (!failed) throw error
+    return failed
   }
 }
 
@@ -117,15 +136,23 @@ function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Reque
   const target = { ...location, raw, call, trace }
   const { audit } = core
   const isAudited = audit?.isOn && !isStatePath(match?.path)
-  if (quota?.refusal && !(isAudited && quota.isAudited)) throw quota.refusal
+  if (quota?.refusal && !(isAudited && quota.isAudited)) return afterBlock(Promise.reject(quota.refusal), quota.blocked)
   if (!isAudited) {
     const request = { ...target, ...admitCaller(core, match?.path, call) }
     return serveAdmitted(core, { ...request, body: bodyReaderOf(core, request) })
   }
-  return serveAudited(core, target, audit, () => {
+  const served = serveAudited(core, target, audit, () => {
     if (quota?.refusal) throw quota.refusal
     return admitCaller(core, match?.path, call)
   })
+  return quota?.blocked ? afterBlock(served, quota.blocked) : served
+}
+
+/** A block of the caller is durable before the caller is answered. */
+async function afterBlock(answer: Promise<RequestAnswer>, blocked: Promise<void> | undefined): Promise<RequestAnswer> {
+  await Promise.allSettled([answer, blocked])
+  await blocked
+  return answer
 }
 
 type TargetLocation = Pick<ResolvedTarget, 'head' | 'canonical' | 'givenRest' | 'resolved' | 'match'>
@@ -269,6 +296,10 @@ async function executeInFlight(core: Core, request: Request): Promise<RequestAns
   const [leaveMount, leave] = [resolved?.mount.activeRequests.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
     return await execute(core, request)
+  } catch (error) {
+    // A failed login is answered once it counts, also for the next active server.
+    if (request.match?.path.unauthenticated) await core.failuresRecorded()
+    throw error
   } finally {
     leaveMount?.()
     leave()
@@ -310,7 +341,7 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   if (reply?.stream) {
     if (head.wrapping) throw unwrappable()
     const check = () => authorizeAgain(core, request, verb, body)
-    return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
+    return streamedAnswer(reply.stream, { check, raw, signal: request.call.signal })
   }
   if (needsFullCommit(reply, head)) {
     const warnings = (visible: Reply | undefined) => warningsOf(match, body, visible)

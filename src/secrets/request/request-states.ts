@@ -18,6 +18,8 @@ import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 export interface Core extends CommitServices {
   readonly isActive: boolean
+  /** As `Barrier.settled`. */
+  readonly barrier: { settled(): Promise<unknown> | undefined }
   /** The cluster is a DR secondary: it serves only the paths that declare it, and the core is not active. */
   readonly isSecondary: boolean
   /** The error for a path that a secondary does not serve. */
@@ -41,6 +43,8 @@ export interface Core extends CommitServices {
   readonly anonymous: AdmittedCaller
   /** The failed logins of a mount. */
   failuresOf(mount: ResolvedPath['mount']): LoginFailures
+  /** Resolves when the failed logins so far are durable. Rejects if they could not be stored. */
+  failuresRecorded(): Promise<void>
   now(): number
   wallMs(): number
 }

@@ -114,6 +114,8 @@ export class DatabaseWriter {
   #replica: ReplicaWriter
   #tree: TreeWriter
   #isFull = false
+  /** Transactions are synced. */
+  #isSynced = true
   #faultText: string | undefined
   readonly #openedAtMs = performance.now()
   #idle: NodeJS.Timeout | undefined
@@ -162,6 +164,7 @@ export class DatabaseWriter {
     try {
       const requests = groups.flatMap(requestsOf)
       const stream = groups.findLast(({ mark }) => mark)?.mark
+      this.#setSync(!groups.every(({ mark }) => mark))
       const results = this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
       let at = 0
       return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
@@ -170,6 +173,16 @@ export class DatabaseWriter {
       this.#checkFiles()
       return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
     }
+  }
+
+  /**
+   * Groups of the commit stream need no sync: after a power failure the database continues with the first group that it lost. SQLite
+   * syncs the write-ahead log before a checkpoint in any case.
+   */
+  #setSync(isSynced: boolean): void {
+    if (isSynced === this.#isSynced) return
+    this.#database.exec(`PRAGMA synchronous = ${isSynced ? 'FULL' : 'NORMAL'}`)
+    this.#isSynced = isSynced
   }
 
   #mayRetry(error: unknown, requests: readonly WriteRequest[]): boolean {
@@ -182,6 +195,7 @@ export class DatabaseWriter {
     const missing = groups.filter(({ mark }) => mark.stream !== before?.stream || mark.position > before.position)
     const requests = missing.flatMap((group) => requestsOf({ ...group, generation: Number.POSITIVE_INFINITY }))
     const stream = missing.at(-1)?.mark
+    this.#setSync(false)
     this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
     this.#writeSeen()
     this.#checkpoint.add(
@@ -234,6 +248,7 @@ export class DatabaseWriter {
 
   #executeOther(order: Exclude<WriterOrder, WriteOrder>): OrderOutcome {
     const { id } = order
+    if (order.kind !== 'logged') this.#setSync(true)
     try {
       if (order.kind === 'replica') return { id, state: this.#replicate(order.order) }
       if (order.kind === 'logged') return { id, state: this.#applyLogged(order.groups) }

@@ -113,7 +113,7 @@ export class ReplicaWriter {
     this.#writer.transact(0, () => {
       this.#writer.standAt(from, Math.max(this.#writer.epoch, from.epoch))
       if (clusterId !== undefined) writeFact(this.#database, 'cluster', clusterId)
-      if (stream) writeStreamMark(this.#database, stream)
+      if (stream) writeStreamMark(this.#database, { ...stream, row: from.sequence })
     })
   }
 

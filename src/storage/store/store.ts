@@ -33,7 +33,7 @@ import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
-import type { CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
+import type { AppliedMark, CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
 import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
@@ -48,6 +48,7 @@ import {
   type StoreRole,
 } from './replica.ts'
 import type { ReceivedSnapshot } from './snapshot-entries.ts'
+import type { Store } from './store-interface.ts'
 import { StoreTree } from './store-tree.ts'
 import { WriterQueue } from './writer-queue.ts'
 
@@ -55,42 +56,8 @@ export type { StoredEntry } from '../sqlite/entry-reader.ts'
 export type { PageOptions } from '../sqlite/entry-reader.ts'
 export type { FileFault } from '../sqlite/file-guard.ts'
 export type { History } from './log-reader.ts'
+export type { Store } from './store-interface.ts'
 export { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
-
-/** A store of secrets, as the barrier uses it. */
-export interface Store {
-  /** The durable entry. Only durable state may be returned to clients. */
-  get(path: string): StoredEntry | undefined
-  /**
-   * The value after all queued batches: the basis of decisions about writes. If a queued batch fails, all batches after it fail, so no
-   * durable state depends on a failed batch.
-   */
-  pending(path: string): Pick<StoredEntry, 'value'> | undefined
-  /**
-   * Names directly below `prefix` (which ends in `/`, or is empty for the root), in byte order, folders with a trailing `/`. At most
-   * `limit` names after `after`.
-   */
-  list(prefix: string, options?: PageOptions): string[]
-  /** Full paths at any depth below `prefix`, in byte order. At most `limit` paths after `after`. */
-  paths(prefix: string, options?: PageOptions): string[]
-  /** The last 16 bytes of the values (all of a shorter one), in byte order of their paths. At most `limit` entries after `after`. */
-  tails?(after: string, limit: number): { readonly path: string; readonly tail: Uint8Array }[]
-  /**
-   * Queues the batch synchronously, after all others. Resolves to its sequence once it is durable. Rejects with a StoreError: then
-   * nothing has changed, and the batches queued after it fail too. Throws for a batch that cannot be queued (MalformedBatch,
-   * BatchTooLarge, StoreError `busy` or `closed`), without effect on other batches.
-   */
-  commit(batch: Batch): Promise<number>
-  /** Queued batches, in order. The first ones may be durable already. */
-  queued?(): readonly Batch[]
-  /** Commits after a sequence, in order, from at most `limit` rows of the log. Absent for a store without a log. */
-  history?(after: number, limit: number): History
-  /**
-   * Calls the listener when queued commits have failed, before their promises reject, so that state derived from them can be dropped in
-   * time. The listener must not throw. Returns a function that removes it.
-   */
-  onFailure(listener: () => void): () => void
-}
 
 export interface StoreOptions {
   readonly log?: LogLimits
@@ -101,6 +68,7 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly tree: StoreTree
   readonly #reader: DatabaseSync
   readonly #queue: WriterQueue
+  #newestWrite: ReturnType<WriterQueue['write']> | undefined
   readonly #walLength: WalLength
   readonly #entries: EntryReader
   readonly #log: LogReader
@@ -110,6 +78,7 @@ export class SqliteStore implements Store, ReplicaStore {
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
+  #visibleRow: number
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
   #closed = false
@@ -155,7 +124,11 @@ export class SqliteStore implements Store, ReplicaStore {
     }
     // A caller that gets a result must read the new state.
     queue.onReport = () => this.#snapshot.end()
-    queue.onWritten = (batch, sequence) => this.#cache.applyBatch(batch, sequence)
+    queue.onWritten = (batch, sequence) => {
+      this.#cache.applyBatch(batch, sequence)
+      this.#visibleRow = sequence
+    }
+    this.#visibleRow = queue.newest
     queue.onFailure(() => this.#cache.clear())
     queue.sizeOf = (name) => this.pending(name)?.value.length
   }
@@ -194,7 +167,8 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   commit(batch: Batch): Promise<number> {
-    return this.#queue.write(batch, this.#epoch).then((outcome) => {
+    this.#newestWrite = this.#queue.write(batch, this.#epoch)
+    return this.#newestWrite.then((outcome) => {
       if ('sequence' in outcome) return this.#acknowledged(batch, outcome.sequence)
       throw new StoreError('failed', 'the writer returned no result')
     })
@@ -211,6 +185,11 @@ export class SqliteStore implements Store, ReplicaStore {
 
   queued(): readonly Batch[] {
     return this.#queue.queuedBatches
+  }
+
+  settled(): Promise<unknown> | undefined {
+    // If a queued batch fails, all after it fail, so the newest one stands for all of them.
+    return this.#queue.queuedBatches.length > 0 ? this.#newestWrite : undefined
   }
 
   onFailure(listener: () => void): () => void {
@@ -230,6 +209,11 @@ export class SqliteStore implements Store, ReplicaStore {
 
   position(): CommitPosition {
     return this.#log.position()
+  }
+
+  /** Sequence of the newest row that reads include. The database may have later ones, which reads may include in part. */
+  get visibleRow(): number {
+    return this.#visibleRow
   }
 
   rowsAfter(sequence: number, limits: RowLimits): LogRow[] {
@@ -303,7 +287,8 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   async #replicate(order: ReplicaOrder): Promise<ReplicaState> {
-    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole }) => {
+    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole, position }) => {
+      this.#visibleRow = position.sequence
       this.#epoch = epoch
       this.#isWhole = isWhole
       this.tree.changed()
@@ -326,7 +311,7 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   /** The last applied group of the commit stream; undefined for a store that has never had one. */
-  get streamMark(): StreamMark | undefined {
+  get streamMark(): AppliedMark | undefined {
     return this.#read(() => streamMarkIn(this.#reader))
   }
 
@@ -335,13 +320,24 @@ export class SqliteStore implements Store, ReplicaStore {
    * then nothing was written, when a group does not follow the newest row.
    */
   async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
-    const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch }) => {
-      this.#epoch = epoch
-      this.tree.changed()
-      this.#cache.clear()
-    })
-    return state.position
+    const finish = this.onApplying?.(groups)
+    try {
+      const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, position }) => {
+        this.#epoch = epoch
+        this.#visibleRow = position.sequence
+        this.tree.changed()
+        this.#cache.clear()
+        finish?.(true)
+      })
+      return state.position
+    } catch (error) {
+      finish?.(false)
+      throw error
+    }
   }
+
+  /** Called before groups of the commit stream are applied. The result is called in the turn in which reads see them, or after a failure. */
+  onApplying: ((groups: readonly LoggedGroup[]) => (isDone: boolean) => void) | undefined
 
   entriesAt(paths: readonly string[]): EntriesAt {
     const entries: ReplicaEntry[] = []

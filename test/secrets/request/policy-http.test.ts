@@ -66,6 +66,7 @@ class CaseCore implements Core {
   readonly quotas = undefined
   readonly isSecondary = false
   readonly fence = undefined
+  readonly barrier = { settled: () => undefined }
   readonly knows = () => true
 
   get wrapping(): never {
@@ -90,6 +91,10 @@ class CaseCore implements Core {
 
   releaseAliases(): never {
     throw new Error('no user is deleted at the case core')
+  }
+
+  failuresRecorded(): Promise<void> {
+    return Promise.resolve()
   }
 
   failuresOf(mount: Parameters<Core['failuresOf']>[0]) {

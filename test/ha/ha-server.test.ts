@@ -1,0 +1,235 @@
+/** Members over a real JetStream: one is active, the others apply its commits and take over. */
+import '../helpers/short-ha-timings.ts'
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { jetstreamManager } from '@nats-io/jetstream'
+import { TIMINGS } from '../../src/cluster/nats/timings.ts'
+import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
+import { StoreError } from '../../src/storage/sqlite/store-error.ts'
+import { SqliteStore } from '../../src/storage/store/store.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { HaTestMember, putOf, startJetStream } from '../helpers/ha-members.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+
+/** A core is initialized at the first member: it leads, writes the first entry, and steps down. */
+async function initialized(member: HaTestMember): Promise<void> {
+  await eventually(() => member.server.phase === 'standby')
+  await member.server.lead()
+  await member.put('core/keyring', 'ring')
+  await member.server.release('initialized')
+}
+
+test('one member is active, the other applies its commits, and takes over after a step-down', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  assert.equal(b.store.clusterId, a.store.clusterId)
+  await Promise.all([a.put('x', '1'), a.put('y', '2')])
+  await b.has('y', '2')
+  assert.ok(samePosition(b.store.position(), a.store.position()))
+  await assert.rejects(
+    async () => b.put('z', '1'),
+    (error) => error instanceof StoreError && error.kind === 'standby',
+  )
+  assert.equal(b.server.isServing, false)
+
+  a.server.requestStepDown()
+  await a.server.stepDownIfRequested()
+  assert.deepEqual([a.server.isServing, a.core.isOpen], [false, false])
+  await b.active()
+  await b.put('x', '3')
+  await a.has('x', '3')
+  assert.ok(samePosition(a.store.position(), b.store.position()))
+})
+
+test('a member that has applied the whole stream waits for the next message, without errors', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  const lines = b.lines.length
+  // Longer than the pause after an error.
+  await sleep(1200)
+  await a.put('x', '1')
+  const sentAtMs = performance.now()
+  await b.has('x', '1')
+  assert.ok(performance.now() - sentAtMs < 400)
+  assert.deepEqual(
+    b.lines.slice(lines).filter(({ message }) => message.includes('failed')),
+    [],
+  )
+})
+
+test('a member without NATS stops serving before another one is active, and its commit has an unknown outcome', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+
+  // The last moment at which the server served, and the first one of the other.
+  const served: number[] = []
+  const looking = setInterval(() => {
+    if (a.server.isServing) served.push(performance.now())
+  }, 1).unref()
+  t.after(() => clearInterval(looking))
+  a.isCutOff = true
+  await a.connection?.close()
+  const late = a.put('x', 'late')
+  late.catch(() => undefined)
+  await b.active()
+  const activeAtMs = performance.now()
+  assert.ok((served.at(-1) ?? 0) < activeAtMs)
+  await b.put('x', 'new')
+  assert.equal(b.read('x'), 'new')
+  await a.server.stop()
+  await assert.rejects(late, (error) => error instanceof StoreError && error.kind === 'standby')
+})
+
+test('NATS without a majority is a fault of each member, which ends with it', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  await eventually(() => b.server.lease?.isSeenValid)
+  nats.signal('SIGSTOP')
+  await eventually(() => !a.server.isServing && !b.server.lease?.isSeenValid)
+  for (const { server } of [a, b]) {
+    await eventually(() => server.trouble?.includes('check that a majority of the NATS servers runs'))
+  }
+  nats.signal('SIGCONT')
+  await eventually(() => a.server.isServing || b.server.isServing)
+  await eventually(() => a.server.trouble === undefined && b.server.trouble === undefined)
+})
+
+test('the stream refuses a group of an earlier term, which ends the activity of its server', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  // Another server publishes, as a new active one does.
+  await a.connection?.request('outpost.global.ha.commits', new Uint8Array([1]))
+  await assert.rejects(a.put('x', '1'), (error) => error instanceof StoreError && error.kind === 'standby')
+  await eventually(() => !a.core.isOpen)
+  assert.equal(a.read('x'), undefined)
+})
+
+test('a server with entries enables high availability: they are the begin of the stream, and a new member copies them', async (t) => {
+  const nats = await startJetStream(t)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const alone = await SqliteStore.open(path)
+  for (let at = 0; at < 20; at++) await alone.commit(putOf(`entry/${at}`, `value ${at}`))
+  const before = alone.position()
+  await alone.close()
+
+  const a = await HaTestMember.start(t, nats, 'a', path)
+  await a.active()
+  assert.equal(a.store.position().sequence, before.sequence)
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('entry/19', 'value 19')
+  await a.put('entry/0', 'changed')
+  await b.has('entry/0', 'changed')
+  assert.ok(samePosition(b.store.position(), a.store.position()))
+  assert.equal(b.store.isWhole, true)
+})
+
+test('a batch that is larger than a message of NATS is stored in parts', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  const large = 'x'.repeat(3 << 20)
+  await a.put('large', large)
+  await b.has('large', large)
+  assert.equal(b.store.streamMark?.position, a.store.streamMark?.position)
+})
+
+test('a member that was away too long copies the entries that differ, and deletions with them', async (t) => {
+  const nats = await startJetStream(t)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b', path)
+  await a.put('gone', '1')
+  await b.has('gone', '1')
+  await b.end()
+  await a.store.commit({ puts: [], deletes: ['gone'] })
+  for (let at = 0; at < 30; at++) await a.put('x', String(at))
+  // As a trim does, without the messages that it retains.
+  const manager = await jetstreamManager(required(a.connection))
+  await manager.streams.update('OUTPOST_global_COMMITS', { max_msgs: 5 })
+  const again = await HaTestMember.start(t, nats, 'b', path)
+  await again.has('x', '29')
+  await eventually(() => again.store.isWhole && again.store.get('gone') === undefined)
+  assert.ok(samePosition(again.store.position(), a.store.position()))
+  await a.put('x', 'later')
+  await again.has('x', 'later')
+})
+
+test('a server with commits that are not in the stream does not join, and keeps them', async (t) => {
+  const nats = await startJetStream(t)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b', path)
+  await b.has('core/keyring', 'ring')
+  await b.end()
+  const alone = await SqliteStore.open(path)
+  await alone.commit(putOf('only/here', '1'))
+  await alone.close()
+  const again = await HaTestMember.start(t, nats, 'b', path)
+  await eventually(() => again.server.trouble?.includes('1 commits that are not in the commit stream'))
+  assert.equal(again.read('only/here'), '1')
+  await a.put('x', '1')
+  assert.equal(again.read('x'), undefined)
+})
+
+test('a server does not become active over NATS servers that do not sync, and says what to change', async (t) => {
+  const nats = await startJetStream(t, { sync: '2m' })
+  const a = await HaTestMember.start(t, nats, 'a')
+  await eventually(() => a.server.trouble?.includes('set jetstream { sync_interval: always }'))
+  await assert.rejects(a.server.lead(), /sync_interval/)
+})
+
+test('an unfinished message of several parts is dropped', () => {
+  assert.throws(() => new MessageAssembler().add(new Uint8Array([1])), /another version/)
+})
+
+function required<T>(value: T | undefined): T {
+  assert.ok(value)
+  return value
+}
+
+test('the clock of a member that takes over starts at the latest time at which the last one can have served', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  a.core.nowMs = 50_000
+  a.server.requestStepDown()
+  await a.server.stepDownIfRequested()
+  await b.active()
+  assert.equal(b.core.clockMs, 50_000)
+
+  b.core.nowMs = 70_000
+  await eventually(() => b.server.lease?.holder?.clockMs === 70_000)
+  b.isCutOff = true
+  await b.connection?.close()
+  await a.active()
+  assert.equal(a.core.clockMs, 70_000 + TIMINGS.haLeaseMs * 1.1)
+})
