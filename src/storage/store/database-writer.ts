@@ -12,8 +12,8 @@ import { Checkpoint, openForWriting } from '../sqlite/database.ts'
 import { DisplacedFilesError, type FileFault, FileGuard, WalLength } from '../sqlite/file-guard.ts'
 import { factIn, type LogLimits } from '../sqlite/rows.ts'
 import { type NewestPosition, SeenFile } from '../sqlite/seen-file.ts'
-import type { GroupMark, LoggedGroup } from './commit-log.ts'
-import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
+import type { GroupMark, LoggedGroup, StreamMark } from './commit-log.ts'
+import { changesOf, type MemberCopyOrder, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained, type ReplicaState } from './replica.ts'
 import { streamMarkIn } from './stream-mark.ts'
 import { applySnapshot, type ReceivedSnapshot } from './snapshot-entries.ts'
@@ -34,10 +34,14 @@ export type WriterOrder =
   | ({ readonly kind: 'write'; readonly mark?: GroupMark } & EncodedGroup)
   /** Applies groups of another server. */
   | { readonly kind: 'logged'; readonly id: number; readonly groups: readonly LoggedGroup[] }
-  /** This server is a member of an HA cluster: its copies come from other members. */
-  | { readonly kind: 'member'; readonly id: number }
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
-  | { readonly kind: 'replica'; readonly id: number; readonly order: ReplicaOrder }
+  /** `mark`: this server has appended the order to the commit stream. */
+  | { readonly kind: 'replica'; readonly id: number; readonly order: ReplicaOrder; readonly mark?: StreamMark }
+  /** Executes an order of another server. */
+  | { readonly kind: 'logged order'; readonly id: number; readonly order: ReplicaOrder; readonly mark: StreamMark }
+  /** Verifies an order that is about to be appended to the commit stream. */
+  | { readonly kind: 'check'; readonly id: number; readonly order: ReplicaOrder }
+  | { readonly kind: 'member copy'; readonly id: number; readonly order: MemberCopyOrder }
   | { readonly kind: 'tree'; readonly id: number; readonly order: TreeOrder }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & ReceivedSnapshot)
@@ -69,7 +73,7 @@ export type OrderOutcome =
   /** State after an order of replication. */
   | { readonly id: number; readonly state: ReplicaState }
   | { readonly id: number; readonly tree: TreeAnswer }
-  /** Rows that do not follow the newest row. */
+  /** Rows that do not follow the newest row, or a malformed order. */
   | { readonly id: number; readonly notChained: string }
   /** Invalid input; the text is for the caller. */
   | { readonly id: number; readonly refusal: string }
@@ -90,6 +94,7 @@ const CHECK_MS = 200
 const RESERVE_DELAY_MS = 2000
 /** SQLITE_FULL. */
 const FULL = 13
+const BEHIND_STREAM = 'an earlier change of the commit stream was not applied'
 
 type WriteOrder = Extract<WriterOrder, { kind: 'write' }>
 
@@ -114,6 +119,8 @@ export class DatabaseWriter {
   #replica: ReplicaWriter
   #tree: TreeWriter
   #isFull = false
+  /** Something that this server has appended to the commit stream was not applied: nothing after it may be. */
+  #isBehindStream = false
   #faultText: string | undefined
   readonly #openedAtMs = performance.now()
   #idle: NodeJS.Timeout | undefined
@@ -162,11 +169,13 @@ export class DatabaseWriter {
     try {
       const requests = groups.flatMap(requestsOf)
       const stream = groups.findLast(({ mark }) => mark)?.mark
+      if (stream && this.#isBehindStream) throw new NotChained(BEHIND_STREAM)
       const results = this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
       let at = 0
       return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
     } catch (error) {
       const failure = failureOf(error)
+      this.#isBehindStream ||= groups.some(({ mark }) => mark)
       this.#checkFiles()
       return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
     }
@@ -182,6 +191,7 @@ export class DatabaseWriter {
     const missing = groups.filter(({ mark }) => mark.stream !== before?.stream || mark.position > before.position)
     const requests = missing.flatMap((group) => requestsOf({ ...group, generation: Number.POSITIVE_INFINITY }))
     const stream = missing.at(-1)?.mark
+    this.#isBehindStream = false
     this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
     this.#writeSeen()
     this.#checkpoint.add(
@@ -235,16 +245,18 @@ export class DatabaseWriter {
   #executeOther(order: Exclude<WriterOrder, WriteOrder>): OrderOutcome {
     const { id } = order
     try {
-      if (order.kind === 'replica') return { id, state: this.#replicate(order.order) }
+      if (order.kind === 'replica') return { id, state: this.#replicateOwn(order.order, order.mark) }
+      if (order.kind === 'logged order') return { id, state: this.#replicateLogged(order.order, order.mark) }
+      if (order.kind === 'member copy') return { id, state: this.#replicate(order.order) }
       if (order.kind === 'logged') return { id, state: this.#applyLogged(order.groups) }
       if (order.kind === 'tree') return { id, tree: this.#tree.execute(order.order) }
-      if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
+      if (order.kind === 'check') this.#replica.check(order.order)
+      else if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#checkFiles()
       else if (order.kind === 'seen') this.#writeSeen()
       else if (order.kind === 'generation') this.#seen.setGeneration(order.generation, this.#currentPosition)
       else if (order.kind === 'role code') this.#seen.setRoleCode(this.#currentPosition)
       else if (order.kind === 'close') this.#close()
-      else if (order.kind === 'member') this.#replica.isMember = true
       else if (order.kind === 'restore') this.#restore(order)
       else if (order.kind === 'acknowledged') this.#writer.acknowledged = order.sequence
       return { id, done: true }
@@ -260,17 +272,18 @@ export class DatabaseWriter {
     this.#guard.beforeCommit()
     applySnapshot(this.#database, fd, received)
     this.#writer = this.#newWriter()
-    this.#replica = new ReplicaWriter(this.#database, this.#writer, this.#replica.isMember)
+    this.#replica = new ReplicaWriter(this.#database, this.#writer)
     this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#guard.afterCommit()
     this.#writeSeen()
   }
 
-  #replicate(order: ReplicaOrder): ReplicaState {
+  #replicate(order: ReplicaOrder | MemberCopyOrder, mark?: StreamMark): ReplicaState {
     for (;;) {
       try {
-        this.#replica.execute(order)
+        if (isMemberCopy(order)) this.#replica.executeMemberCopy(order)
+        else this.#replica.execute(order, mark)
         break
       } catch (error) {
         if (failureOf(error).code !== FULL || !this.#freeReserve(changesOf(order))) throw error
@@ -282,6 +295,25 @@ export class DatabaseWriter {
     const { batches, bytes } = sizeOf(order)
     this.#checkpoint.add(batches, bytes)
     return this.#replica.state
+  }
+
+  #replicateOwn(order: ReplicaOrder, mark: StreamMark | undefined): ReplicaState {
+    if (!mark) return this.#replicate(order)
+    if (this.#isBehindStream) throw new NotChained(BEHIND_STREAM)
+    try {
+      return this.#replicate(order, mark)
+    } catch (error) {
+      this.#isBehindStream = true
+      throw error
+    }
+  }
+
+  /** Executes an order that the database does not have yet. */
+  #replicateLogged(order: ReplicaOrder, mark: StreamMark): ReplicaState {
+    this.#isBehindStream = false
+    const newest = streamMarkIn(this.#database)
+    const isApplied = newest?.stream === mark.stream && mark.position <= newest.position
+    return isApplied ? this.#replica.state : this.#replicate(order, mark)
   }
 
   #raiseEpoch(epoch: number): void {
@@ -352,6 +384,10 @@ export class DatabaseWriter {
     this.#guard.close()
     this.#lock.close()
   }
+}
+
+function isMemberCopy(order: ReplicaOrder | MemberCopyOrder): order is MemberCopyOrder {
+  return order.do === 'begin member copy' || order.do === 'member copy' || order.do === 'finish member copy'
 }
 
 function failureOf(error: unknown): { message: string; code: number } {

@@ -26,7 +26,7 @@
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
-import { type Batch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
+import { type Batch, isLocal, LOCAL_PREFIX, REPLICATION_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
@@ -36,11 +36,14 @@ import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
 import type { CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
 import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
-import type { ReplicaOrder } from './replica-writer.ts'
+import type { MemberCopyOrder, ReplicaOrder } from './replica-writer.ts'
 import {
   type ReplicaEntry,
   type EntriesAt,
+  isCopyingIn,
+  isJoiningIn,
   isWholeIn,
+  type MemberState,
   type ReplicaState,
   type ReplicaStore,
   roleIn,
@@ -107,9 +110,11 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly #cache = new EntryCache()
   readonly #snapshot: ReadSnapshot
   readonly #appended = new Set<(newest: number) => void>()
+  readonly #replaced = new Set<() => void>()
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
+  #isJoining: boolean
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
   #closed = false
@@ -145,6 +150,7 @@ export class SqliteStore implements Store, ReplicaStore {
     })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
+    this.#isJoining = isJoiningIn(this.#reader)
     const seen = readSeenFile(`${path}.seen`)
     this.#seenGeneration = seen?.generation
     this.#hasRoleCode = seen?.hasRoleCode ?? false
@@ -282,8 +288,8 @@ export class SqliteStore implements Store, ReplicaStore {
     return (await this.#replicate({ do: 'apply', rows })).position
   }
 
-  async beginCopy(from: CommitPosition, clusterId?: string, stream?: StreamMark): Promise<void> {
-    await this.#replicate({ do: 'begin copy', from, clusterId, stream })
+  async beginCopy(from: CommitPosition, clusterId?: string): Promise<void> {
+    await this.#replicate({ do: 'begin copy', from, clusterId })
   }
 
   async copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
@@ -303,26 +309,95 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   async #replicate(order: ReplicaOrder): Promise<ReplicaState> {
-    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole }) => {
-      this.#epoch = epoch
-      this.#isWhole = isWhole
-      this.tree.changed()
-      if (order.do === 'wipe') {
-        this.#seenGeneration = undefined
-        this.#hasRoleCode = false
-      }
-      // Entries have changed without a commit of this process.
-      if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
-    })
+    return this.#queue.replicate({ kind: 'replica', order }, (state) => this.#changed(order, state))
+  }
+
+  /** An order was executed. */
+  #changed(order: ReplicaOrder | MemberCopyOrder, { epoch, isJoining, isWhole }: ReplicaState): void {
+    this.#epoch = epoch
+    this.#isWhole = isWhole
+    this.#isJoining = isJoining
+    this.tree.changed()
+    if (order.do === 'wipe') {
+      this.#seenGeneration = undefined
+      this.#hasRoleCode = false
+    }
+    // Entries have changed without a commit of this process.
+    if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
+    if (order.do === 'wipe' || order.do === 'finish member copy') for (const listener of this.#replaced) listener()
   }
 
   /**
-   * Makes this store a member of an HA cluster: replicated commits are appended to the log before they are applied here. Must be
-   * called before the first commit.
+   * Makes this store a member of an HA cluster: commits and orders of replication are appended to the log before they are applied here. Must
+   * be called before the first commit.
    */
-  async joinCommitLog(log: CommitLog): Promise<void> {
-    await this.#queue.order({ kind: 'member' })
+  joinCommitLog(log: CommitLog): void {
     this.#queue.commitLog = log
+  }
+
+  /** Executes an order of the commit stream, unless the store has it. Rejects with NotChained if the entries here do not allow it. */
+  async applyLoggedOrder(order: ReplicaOrder, mark: StreamMark): Promise<CommitPosition> {
+    const state = await this.#queue.replicate({ kind: 'logged order', order, mark }, (done) => {
+      this.#queue.role = done.role
+      this.#changed(order, done)
+    })
+    return state.position
+  }
+
+  /** What another member takes over before it copies entries from this one. Undefined unless this store has joined the commit stream. */
+  get memberState(): MemberState | undefined {
+    return this.#read(() => {
+      const mark = streamMarkIn(this.#reader)
+      if (!mark || isJoiningIn(this.#reader)) return undefined
+      const shared = this.#entries.paths(REPLICATION_PREFIX, {}).flatMap((path) => {
+        const entry = this.#entries.get(path)
+        if (entry === 'damaged') throw new Fault(`the entry ${path} is damaged`)
+        return entry ? [{ path, value: entry.value }] : []
+      })
+      return {
+        position: this.#log.position(),
+        mark,
+        role: roleIn(this.#reader),
+        epoch: epochIn(this.#reader),
+        isCopying: isCopyingIn(this.#reader),
+        clusterId: String(factIn(this.#reader, 'cluster')),
+        shared,
+      }
+    })
+  }
+
+  /** True while the entries are copied from another member. */
+  get isJoining(): boolean {
+    return this.#isJoining
+  }
+
+  /**
+   * Starts or restarts a copy from another member. Empties the log, which continues after the member's position; role, epoch and the shared
+   * state become those of the member. The entries stay.
+   */
+  async beginMemberCopy(from: MemberState): Promise<void> {
+    await this.#copyMember({ do: 'begin member copy', from })
+  }
+
+  async copyMemberEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
+    await this.#copyMember({ do: 'member copy', puts, deletes })
+  }
+
+  async finishMemberCopy(): Promise<void> {
+    await this.#copyMember({ do: 'finish member copy' })
+  }
+
+  async #copyMember(order: MemberCopyOrder): Promise<void> {
+    await this.#queue.replicate({ kind: 'member copy', order }, (state) => {
+      this.#queue.role = state.role
+      this.#changed(order, state)
+    })
+  }
+
+  /** Calls the listener when all entries were replaced without a commit of this process. Returns a function that removes it. */
+  onReplaced(listener: () => void): () => void {
+    this.#replaced.add(listener)
+    return () => this.#replaced.delete(listener)
   }
 
   /** The last applied group of the commit stream; undefined for a store that has never had one. */
@@ -335,7 +410,8 @@ export class SqliteStore implements Store, ReplicaStore {
    * then nothing was written, when a group does not follow the newest row.
    */
   async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
-    const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch }) => {
+    const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, role }) => {
+      this.#queue.role = role
       this.#epoch = epoch
       this.tree.changed()
       this.#cache.clear()
