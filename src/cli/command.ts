@@ -177,7 +177,8 @@ async function helpText(words: readonly string[]): Promise<string> {
   if (name === '') return overview(await loadCommands(COMMON_COMMANDS), COMMAND_GROUPS)
   const group = COMMAND_GROUPS.find((each) => each.name === name)
   if (group) return groupText(group)
-  if (isPrefix(name)) return prefixText(name)
+  // A command may have commands below it: `operator members remove`.
+  if (isPrefix(name) && !COMMAND_NAMES.includes(name)) return prefixText(name)
   const { command } = await findCommand(words)
   return commandHelp(command ?? helpCommand)
 }

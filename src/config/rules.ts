@@ -249,7 +249,7 @@ function checkHa(
   if (!raw.nats && !isUnread(faults, 'nats')) {
     faults.add(
       where,
-      'server.ha needs nats, because its commits are in JetStream: add nats { servers = ["nats://HOST:4222"] }, or remove server.ha',
+      'server.ha needs nats, because its commits are in JetStream: add nats { servers = [...] }, or remove server.ha',
     )
   }
   if (!secrets) {

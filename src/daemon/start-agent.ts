@@ -250,6 +250,7 @@ class Agent implements Running {
       core: this.#secrets?.forCluster,
       clusterId: () => this.#secrets?.clusterId,
       coreState: () => this.#secrets?.coreState,
+      coreMembers: () => this.#secrets?.ha?.members(),
     }
     const calls = { operations: own, callers: { resolve, rights }, grantsOf }
     this.#completeLater(router)

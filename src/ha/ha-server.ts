@@ -35,6 +35,11 @@ import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
 const STEP_DOWN_PAUSE_MS = 10_000
 const YIELD_MS = 1000
+/** Interval of trims of the stream. A member that has not reported for `MEMBER_EXPIRY_MS` is not waited for: it copies entries later. */
+const TRIM_MS = 60_000
+const MEMBER_EXPIRY_MS = 24 * 3600 * 1000
+/** Messages that stay in the stream although every member has applied them. */
+const RETAINED_MESSAGES = 10_000
 const RETRY_MS = 500
 /** Missing messages up to which they are read one by one. */
 const READ_SINGLY_MAX = 64
@@ -207,6 +212,21 @@ export class HaServer {
     await this.#leaveTerm(reason, true)
   }
 
+  /** With a full disk this server lets another one be active. */
+  diskChanged(isFull: boolean): void {
+    this.#pausedUntilMs = isFull ? Number.MAX_SAFE_INTEGER : this.#nowMs()
+    if (isFull && this.#phase === 'active') void this.#yieldToAnother('the disk is full')
+  }
+
+  async #yieldToAnother(reason: string): Promise<void> {
+    const { serverId } = this.#options
+    const members = await this.members().catch(() => [])
+    const isHeard = ({ atMs }: MemberState) => this.#wallMs() - atMs < 5 * TIMINGS.haReportMs
+    const other = members.find((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
+    if (other) await this.#leaveTerm(reason, true)
+    else this.#logger.warn('this server stays active, no other member can take over', { reason })
+  }
+
   /** Steps down for good, and goes on following. Never rejects. */
   async leave(): Promise<void> {
     this.#pausedUntilMs = Number.POSITIVE_INFINITY
@@ -253,6 +273,7 @@ export class HaServer {
       const lease = new Lease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
       this.trouble = undefined
       this.#report(bucket)
+      this.#trimRegularly(stream)
       serveCopies({ connection, region, serverId, store: this.#options.store, logger: this.#logger })
       connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
       return { connection, stream, bucket, lease }
@@ -578,6 +599,21 @@ export class HaServer {
       setTimeout(() => void report(), TIMINGS.haReportMs).unref()
     }
     void report()
+  }
+
+  #trimRegularly(stream: CommitStream): void {
+    const timer = setInterval(() => {
+      if (this.#isStopped) return clearInterval(timer)
+      if (this.isServing) this.#trim(stream).catch((error: unknown) => this.#warn('commit stream not trimmed, retrying', error))
+    }, TRIM_MS).unref()
+  }
+
+  /** Removes what every member has applied. */
+  async #trim(stream: CommitStream): Promise<void> {
+    const members = await this.members()
+    const awaited = members.filter(({ atMs }) => this.#wallMs() - atMs < MEMBER_EXPIRY_MS)
+    const applied = Math.min(this.positions.applied, ...awaited.map((member) => member.applied))
+    await stream.trim(applied - RETAINED_MESSAGES)
   }
 
   #state(): MemberState {

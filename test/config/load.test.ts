@@ -64,6 +64,7 @@ test('loads a typical server file', () => {
     disableUnauthedRekeyEndpoints: true,
     disableUnauthedGenerateRootEndpoints: true,
     replication: REPLICATION,
+    ha: { enabled: false, replicas: 3 },
     seal: { type: 'shamir', settings: {} },
   })
   assert.equal(config.client.enabled, false)
@@ -151,6 +152,7 @@ test('empty blocks result in all defaults', () => {
       disableUnauthedRekeyEndpoints: true,
       disableUnauthedGenerateRootEndpoints: true,
       replication: REPLICATION,
+      ha: { enabled: false, replicas: 3 },
       seal: { type: 'shamir', settings: {} },
     },
     nats: { servers: ['nats://127.0.0.1:4222'] },
@@ -413,4 +415,43 @@ test('warns about NATS without TLS beyond loopback, and not on loopback or with 
   ]) {
     assert.equal(warningsFor(settings), 0, settings)
   }
+})
+
+const haText = (ha: string, more = '', server = '') =>
+  `data_dir = "/d"\nserver {\n enabled = true\n${server} ha { ${ha} }\n}\n${more}`
+
+const readHa = (...given: Parameters<typeof haText>) => load([join(directory({ 's.hcl': haText(...given) }), 's.hcl')])
+const haFaults = (...given: Parameters<typeof haText>) =>
+  faultsOf([join(directory({ 's.hcl': haText(...given) }), 's.hcl')]).join('\n')
+
+test('high availability needs NATS, the secrets core and an odd number of replicas', () => {
+  const nats = 'nats { servers = ["nats://127.0.0.1:4222"] }\n'
+  assert.deepEqual(readHa('enabled = true', nats).config.server.ha, { enabled: true, replicas: 3 })
+  assert.deepEqual(readHa('replicas = 1').config.server.ha, { enabled: false, replicas: 1 })
+  assert.deepEqual(readHa('enabled = true\n replicas = 5', nats).warnings, [])
+  assert.match(
+    haFaults('enabled = true'),
+    /^s\.hcl:4:.*server\.ha needs nats.*: add nats \{ servers = .*, or remove server\.ha$/,
+  )
+  assert.match(
+    haFaults('enabled = true', nats, ' secrets = false\n'),
+    /^s\.hcl:4:.*remove server\.secrets = false, or remove server\.ha from this server$/,
+  )
+  assert.match(haFaults('replicas = 2'), /server\.ha\.replicas is 2, expected 1, 3 or 5: set 1, which/)
+  assert.match(haFaults('enabled = true\n replicas = 4', nats), /expected 1, 3 or 5: set 3, which/)
+  assert.match(haFaults('replicas = 7'), /replicas/)
+  assert.equal(haFaults('enabled = false', '', ' secrets = false\n'), '')
+})
+
+test('a wildcard address without api_addr is a warning with high availability', () => {
+  const base =
+    'data_dir = "/d"\nserver {\n enabled = true\n ha { enabled = true }\n}\nnats { }\nbind_addr = "0.0.0.0"\n'
+  const said = (more: string) =>
+    load([join(directory({ 's.hcl': base + more }), 's.hcl')]).warnings.filter((text) => text.startsWith('server.ha'))
+  assert.match(
+    said('').join(),
+    /cannot connect to the API address 0\.0\.0\.0: set api_addr = "https:\/\/HOST:PORT" or advertise\.http/,
+  )
+  assert.deepEqual(said('api_addr = "https://s1:4646"'), [])
+  assert.deepEqual(said('advertise { http = "s1" }'), [])
 })

@@ -13,6 +13,7 @@ import { type Call, ANONYMOUS, StreamedAnswer } from '../../src/platform/operati
 import { SecretsCore } from '../../src/secrets/core.ts'
 import { handleRequest } from '../../src/secrets/request/handle.ts'
 import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
+import type { HaSide } from '../../src/secrets/ha-endpoints/ha-side.ts'
 import type { ReplicationSide } from '../../src/secrets/dr-endpoints/dr-replication.ts'
 import type { Verb } from '../../src/secrets/request/request.ts'
 import { systemEngine } from '../../src/secrets/system/system.ts'
@@ -69,6 +70,7 @@ export interface WorldOptions {
   /** Receives each response when it would be sent, with the request ID. */
   readonly answered?: (requestId: string, answer: CoreAnswer) => void
   readonly replication?: ReplicationSide
+  readonly ha?: HaSide
   /** Unauthenticated operations on key shares; all of them by default. */
   readonly unauthed?: { rekey: boolean; generateRoot: boolean }
   readonly isIsolated?: boolean
@@ -98,7 +100,7 @@ export class CoreWorld {
   #requests = 0
 
   private constructor(directory: string, store: SqliteStore, options: WorldOptions) {
-    const { engines = [], replication, seal, sealOptions, wrap = (real) => real } = options
+    const { engines = [], ha, replication, seal, sealOptions, wrap = (real) => real } = options
     const isSecondary = () => replication?.dr.mode === 'secondary'
     this.directory = directory
     this.store = store
@@ -114,6 +116,7 @@ export class CoreWorld {
       own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
       version: '0.0.0-test',
       ...(replication && { replication }),
+      ...(ha && { ha }),
       ...(options.isIsolated && { isIsolated: true }),
       clusterName: 'test',
       logger: recordingLogger(this.lines),

@@ -169,6 +169,32 @@ test('each alert fires in its state of real processes, and none for a healthy pa
   }
 })
 
+const haSeries = (name: string, values: string, more = '') => ({
+  series: `outpost_ha_${name}{job="outpost",instance="a"${more}}`,
+  values,
+})
+const haFiring = (eval_time: string, ...alerts: readonly string[]) => ({
+  expr: 'count by (alertname) (ALERTS{alertstate="firing"}) ^ 0',
+  eval_time,
+  exp_samples: alerts.map((name) => ({ labels: `{alertname="OutpostHa${name}"}`, value: 1 })),
+})
+
+test('the alerts of high availability fire for their states, and none for a cluster with a short takeover', (t) => {
+  try {
+    execFileSync('promtool', ['--version'], { stdio: 'ignore' })
+  } catch {
+    return t.skip('needs promtool: apt-get install prometheus')
+  }
+  const input_series = [
+    haSeries('has_active', '1x9 0 1x9 0x20'),
+    haSeries('members', '0x20 1x20', ',role="lost"'),
+    haSeries('members', '1x40', ',role="standby"'),
+    haSeries('lag_entries', '999x20 1001x20'),
+  ]
+  const promql_expr_test = [haFiring('15m'), haFiring('30m', 'NoActive', 'MemberLost', 'StandbyLags')]
+  promtool(workDirectory(t), 'high availability', [{ interval: '1m', input_series, promql_expr_test }])
+})
+
 interface Places {
   readonly directory: string
   readonly data: string

@@ -160,7 +160,7 @@ function statusRows(seal: JsonFields, leader: JsonFields): [string, unknown][] {
 
 /** As the stock command shows them. */
 function haRows(leader: JsonFields, isSealed: boolean): [string, unknown][] {
-  if (isSealed) return []
+  if (isSealed) return [['HA Mode', 'sealed']]
   const isActive = leader.boolean('is_self')
   const [committed, applied] = [leader.number('raft_committed_index'), leader.number('raft_applied_index')]
   return [

@@ -30,10 +30,11 @@ export function completionTree(commands: readonly Command[]): CompletionNode[] {
       const before = words.slice(0, at).join(' ')
       const here = words.slice(0, at + 1).join(' ')
       const isLast = at === words.length - 1
-      nodes.get(before)?.next.set(word, isLast ? command.summary : `Commands of ${here}`)
+      const summary = isLast ? command.summary : (nodes.get(here)?.command?.summary ?? `Commands of ${here}`)
+      nodes.get(before)?.next.set(word, summary)
       if (!nodes.has(here)) nodes.set(here, { next: new Map() })
     })
-    nodes.set(command.name, { next: new Map(), command })
+    nodes.set(command.name, { next: nodes.get(command.name)?.next ?? new Map<string, string>(), command })
   }
   return [...nodes].map(([words, { next, command }]) => ({
     words,

@@ -20,7 +20,7 @@ export interface ServerMember {
   /** Of the HTTP API, `host:port`. */
   readonly Address: string
   readonly HasCore: boolean
-  /** `active`: serves secrets; `standby`, `sealed`, `fenced`, `uninitialized`; empty without a core. */
+  /** `active`: serves secrets; `ha_standby`, `standby`, `sealed`, `fenced`, `uninitialized`; empty without a core. */
   readonly CoreState: string
   readonly ClusterID: string
   /** Of a server of a highly available core: `active`, `standby`, `sealed`, `uninitialized` or `lost`. Empty for other servers. */

@@ -166,6 +166,11 @@ export class HaPart implements HaSide {
     await this.#server.removeMember(name)
   }
 
+  /** The disk of the database has become full, or has space again. */
+  diskChanged(isFull: boolean): void {
+    this.#server.diskChanged(isFull)
+  }
+
   /** Lets another server become active before this one stops. Never rejects. */
   async leave(): Promise<void> {
     await this.#server.leave()

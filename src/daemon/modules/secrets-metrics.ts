@@ -11,7 +11,7 @@ import type { Logger } from '../../platform/log.ts'
 import { replaceFile, readTextIfExists } from '../../platform/program-file.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import { countTokens } from '../../secrets/system/system-counters.ts'
-import { HaMetrics } from '../monitoring/ha-metrics.ts'
+import { HaMetrics } from './ha-metrics.ts'
 import type { SnapshotSchedule, SnapshotScheduleStatus } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 

@@ -137,11 +137,13 @@ export class SecretsModule {
     store.onSpace = (isFull) => {
       if (isFull) logger.error('disk full, writes are refused', { directory })
       else logger.info('disk writable again', { directory })
+      this.ha?.diskChanged(isFull)
     }
     this.#store = store
     this.#logger = logger
     this.#rollbackCheck = new RollbackCheck(store)
-    const { warning } = this.#rollbackCheck
+    // A member of an HA cluster gets what its database lacks from the commit stream.
+    const warning = config.server.ha.enabled ? undefined : this.#rollbackCheck.warning
     if (warning !== undefined) logger.warn(warning)
     const serverInfo = serverInfoOf(options)
     const apiAddress = () => serverInfo.apiAddress?.() ?? ''

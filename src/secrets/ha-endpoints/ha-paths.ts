@@ -4,9 +4,8 @@
  */
 import { hostname } from 'node:os'
 import { path, type Path, type Reply } from '../../engines/framework/engine.ts'
-import { text } from '../../engines/framework/fields.ts'
+import { inPath } from '../../engines/framework/fields.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
-import type { CoreState, WithOptions } from '../system/core-parts.ts'
 import type { EventLog } from '../dr-endpoints/dr-replication.ts'
 import type { HaMember, HaSide } from './ha-side.ts'
 
@@ -15,7 +14,16 @@ const NEVER = '0001-01-01T00:00:00Z'
 const NOT_ENABLED =
   'high availability is not enabled: set server { ha { enabled = true } } on each server and restart them'
 
-export type HaParts = Pick<CoreState, 'isSealed'> & WithOptions<'version' | 'serverInfo' | 'ha'>
+/** The part of the core that these endpoints use. */
+export interface HaParts {
+  readonly isSealed: boolean
+  readonly options: {
+    readonly version: string
+    readonly serverInfo?: { readonly apiAddress?: () => string; readonly clusterAddress?: () => string }
+    /** Absent without high availability. */
+    readonly ha?: HaSide
+  }
+}
 
 export function haPaths(core: HaParts, logEvent: EventLog): Path[] {
   return [
@@ -52,8 +60,8 @@ export function haPaths(core: HaParts, logEvent: EventLog): Path[] {
       pattern: 'ha/members/:name',
       summary: 'Remove a server that is gone from the cluster',
       sudo: true,
-      fields: { name: text('Name of the server') },
-      async delete({ name = '' }, call) {
+      fields: { name: inPath('Name of the server') },
+      async delete({ name }, call) {
         await enabled(core).removeMember(name)
         logEvent('server removed from the cluster', call, { server: name })
         return undefined

@@ -121,6 +121,8 @@ export class DatabaseWriter {
   #isFull = false
   /** Something that this server has appended to the commit stream was not applied: nothing after it may be. */
   #isBehindStream = false
+  /** Transactions are synced. */
+  #isSynced = true
   #faultText: string | undefined
   readonly #openedAtMs = performance.now()
   #idle: NodeJS.Timeout | undefined
@@ -170,6 +172,7 @@ export class DatabaseWriter {
       const requests = groups.flatMap(requestsOf)
       const stream = groups.findLast(({ mark }) => mark)?.mark
       if (stream && this.#isBehindStream) throw new NotChained(BEHIND_STREAM)
+      this.#setSync(!groups.every(({ mark }) => mark))
       const results = this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
       let at = 0
       return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
@@ -179,6 +182,16 @@ export class DatabaseWriter {
       this.#checkFiles()
       return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
     }
+  }
+
+  /**
+   * Groups of the commit stream need no sync: after a power failure the database continues with the first group that it lost. SQLite
+   * syncs the write-ahead log before a checkpoint in any case.
+   */
+  #setSync(isSynced: boolean): void {
+    if (isSynced === this.#isSynced) return
+    this.#database.exec(`PRAGMA synchronous = ${isSynced ? 'FULL' : 'NORMAL'}`)
+    this.#isSynced = isSynced
   }
 
   #mayRetry(error: unknown, requests: readonly WriteRequest[]): boolean {
@@ -192,6 +205,7 @@ export class DatabaseWriter {
     const requests = missing.flatMap((group) => requestsOf({ ...group, generation: Number.POSITIVE_INFINITY }))
     const stream = missing.at(-1)?.mark
     this.#isBehindStream = false
+    this.#setSync(false)
     this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
     this.#writeSeen()
     this.#checkpoint.add(
@@ -244,6 +258,7 @@ export class DatabaseWriter {
 
   #executeOther(order: Exclude<WriterOrder, WriteOrder>): OrderOutcome {
     const { id } = order
+    this.#setSync(order.kind !== 'logged' && !isInStream(order))
     try {
       if (order.kind === 'replica') return { id, state: this.#replicateOwn(order.order, order.mark) }
       if (order.kind === 'logged order') return { id, state: this.#replicateLogged(order.order, order.mark) }
@@ -384,6 +399,11 @@ export class DatabaseWriter {
     this.#guard.close()
     this.#lock.close()
   }
+}
+
+/** The commit stream has it, so a transaction that is lost is applied again. */
+function isInStream(order: WriterOrder): boolean {
+  return (order.kind === 'replica' || order.kind === 'logged order') && order.mark !== undefined
 }
 
 function isMemberCopy(order: ReplicaOrder | MemberCopyOrder): order is MemberCopyOrder {

@@ -14,6 +14,8 @@ const self = () => ({
   ClusterID: '',
 })
 
+const selfWithCore = () => ({ ...self(), HasCore: true })
+
 function run(serverId: string, key: string, announcedAtMs: number): KnownServer {
   return {
     serverId,
@@ -42,6 +44,46 @@ async function statuses(isConnected: boolean): Promise<string[]> {
 
 test('a server that has restarted and does not answer is listed once', async () => {
   assert.deepEqual(await statuses(true), ['first 2 silent', 'own own alive', 'second 3 silent'])
+})
+
+test('servers of a highly available core have their roles, also those that no longer announce themselves', async () => {
+  const member = { version: '1', position: 5, lag: 0, lastSeenMs: Date.now(), isSelf: false }
+  const members = [
+    { ...member, name: 'own', serverId: 'own', apiAddress: 'http://own:1', role: 'active', isSelf: true },
+    { ...member, name: 'first', serverId: '1', apiAddress: 'http://first:1', role: 'standby', lag: 3 },
+    {
+      ...member,
+      name: 'gone',
+      serverId: '9',
+      apiAddress: 'http://gone:1',
+      role: 'lost',
+      lastSeenMs: Date.now() - 90_000,
+    },
+  ]
+  const listed = async (coreMembers: () => Promise<typeof members>) => {
+    const keys = {
+      servers: () => [run('1', 'first', performance.now())],
+      unreachableServers: () => [],
+      requestAnnouncements: () => undefined,
+    }
+    const servers = new RegionServers({
+      keys: () => keys,
+      hasOthers: true,
+      isConnected: () => true,
+      self: selfWithCore,
+      coreMembers,
+    })
+    return (await servers.list()).map(({ Lag, Name, Position, Role, SecondsSinceAnnouncement, Status }) =>
+      [Name, Status, Role, Position, Lag, SecondsSinceAnnouncement].join(' '),
+    )
+  }
+  assert.deepEqual(await listed(async () => members), [
+    'first alive standby 5 3 0',
+    'gone silent lost 5 0 90',
+    'own alive active 5 0 0',
+  ])
+  const unreadable = await listed(() => Promise.reject(new Error('NATS is away')))
+  assert.deepEqual(unreadable, ['first alive  0 0 0', 'own alive  0 0 0'])
 })
 
 test('the state of other servers is unknown without a connection to NATS', async () => {

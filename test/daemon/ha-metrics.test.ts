@@ -1,0 +1,102 @@
+/** Metrics and readiness of a server of a highly available core. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { haChecks, HaMetrics, haModeOf } from '../../src/daemon/modules/ha-metrics.ts'
+import { SecretsCoreProbe } from '../../src/daemon/monitoring/secrets-core-probe.ts'
+import { WholeAnswer } from '../../src/platform/operation.ts'
+import type { Family } from '../../src/telemetry/metric.ts'
+import { Readiness } from '../../src/telemetry/readiness.ts'
+import { CoreWorld } from '../helpers/core-world.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
+import { ACTIVE_SINCE_MS, ScriptedHa } from '../helpers/scripted-ha.ts'
+
+function valueOf(families: readonly Family[], name: string, role?: string): number | undefined {
+  const points = families.find((family) => family.name === name)?.points ?? []
+  return points.find(({ labels }) => labels?.['role'] === role)?.value
+}
+
+test('the metrics have the role, the lag, the members by role and the takeovers', async () => {
+  const ha = new ScriptedHa('s2')
+  const metrics = new HaMetrics(ha)
+  assert.equal(valueOf(metrics.families(), 'outpost.ha.members', 'lost'), undefined, 'unknown before the first refresh')
+  await metrics.refresh()
+  const standby = metrics.families()
+  const names = ['active', 'has_active', 'lag_entries', 'unapplied_messages', 'takeovers', 'trouble']
+  const values = (families: readonly Family[]) => names.map((name) => valueOf(families, `outpost.ha.${name}`))
+  assert.deepEqual(values(standby), [0, 1, 0, 2, 0, 0])
+  const roles = ['active', 'standby', 'sealed', 'uninitialized', 'lost']
+  assert.deepEqual(
+    roles.map((role) => valueOf(standby, 'outpost.ha.members', role)),
+    [1, 1, 0, 0, 1],
+  )
+  ha.become('s1')
+  assert.deepEqual(values(metrics.families()), [1, 1, 0, 2, 1, 0])
+  ha.become('s1', ACTIVE_SINCE_MS + 1000)
+  ha.trouble = 'disk full'
+  assert.deepEqual(values(metrics.families()), [1, 1, 0, 2, 2, 1])
+  ha.active = undefined
+  assert.equal(valueOf(metrics.families(), 'outpost.ha.has_active'), 0)
+})
+
+test('an unreadable list of members removes its metrics only', async () => {
+  const ha = new ScriptedHa()
+  const metrics = new HaMetrics(ha)
+  await metrics.refresh()
+  ha.list = new Error('NATS is away')
+  await metrics.refresh()
+  const families = metrics.families()
+  assert.equal(valueOf(families, 'outpost.ha.members', 'active'), undefined)
+  assert.equal(valueOf(families, 'outpost.ha.active'), 1)
+})
+
+test('a standby is ready and says so, a server in trouble is not ready', async (t) => {
+  const ha = new ScriptedHa()
+  const { core } = await CoreWorld.open(t, { ha })
+  const readiness = new Readiness({
+    checks: () => haChecks(core),
+    warnings: () => [],
+    haMode: () => haModeOf(core),
+    refresh: async () => undefined,
+    onChange: () => undefined,
+    logger: recordingLogger([]),
+  })
+  const shown = () => {
+    const { checks, ha_mode, ready } = readiness.report()
+    return [ready, ha_mode, checks.map(({ reason }) => reason).join()]
+  }
+  assert.deepEqual(shown(), [true, 'active', 'active'])
+  await core.enterStandby()
+  ha.become('s2')
+  assert.deepEqual(shown(), [true, 'standby', 'standby, "s2" is active'])
+  ha.active = undefined
+  assert.deepEqual(shown(), [true, 'standby', 'standby, waiting for an active server'])
+  ha.trouble = 'the stream is not available'
+  assert.deepEqual(shown(), [false, 'standby', 'the stream is not available'])
+  await core.seal()
+  assert.deepEqual(shown(), [true, undefined, ''], 'the check of the seal fails instead')
+})
+
+/** Of a server without a core, for the health of the core it asks. */
+async function probedState(more: object) {
+  const body = JSON.stringify({ initialized: true, sealed: false, standby: true, ...more })
+  const probe = new SecretsCoreProbe({
+    requestHealth: async () => new WholeAnswer(429, {}, body),
+    coreNames: () => ['s2'],
+    isConnected: () => true,
+  })
+  probe.start()
+  await setImmediate()
+  probe.stop()
+  return [probe.state.ok, probe.state.reason]
+}
+
+test('a server without a core accepts a standby that forwards, and no other one', async () => {
+  assert.deepEqual(await probedState({ ha_connection_healthy: true }), [
+    true,
+    'the secrets core of server "s2" is active',
+  ])
+  const notActive = [false, 'the secrets core of server "s2" is not active']
+  assert.deepEqual(await probedState({ ha_connection_healthy: false }), notActive)
+  assert.deepEqual(await probedState({}), notActive)
+})

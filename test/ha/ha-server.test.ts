@@ -1,0 +1,137 @@
+/** Members over a real JetStream: one is active, the others apply its commits and take over. */
+import '../helpers/short-ha-timings.ts'
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { MessageAssembler } from '../../src/ha/stream/commit-message.ts'
+import { StoreError } from '../../src/storage/sqlite/store-error.ts'
+import { SqliteStore } from '../../src/storage/store/store.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { HaTestMember, putOf, startJetStream } from '../helpers/ha-members.ts'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+
+/** A core is initialized at the first member: it leads, writes the first entry, and steps down. */
+async function initialized(member: HaTestMember): Promise<void> {
+  await eventually(() => member.server.phase === 'standby')
+  await member.server.lead()
+  await member.put('core/keyring', 'ring')
+  await member.server.release('initialized')
+}
+
+test('one member is active, the other applies its commits, and takes over after a step-down', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  assert.equal(b.store.clusterId, a.store.clusterId)
+  await Promise.all([a.put('x', '1'), a.put('y', '2')])
+  await b.has('y', '2')
+  assert.deepEqual(b.store.position(), a.store.position())
+  await assert.rejects(async () => b.put('z', '1'), (error) => error instanceof StoreError && error.kind === 'standby')
+  assert.equal(b.server.isServing, false)
+
+  a.server.requestStepDown()
+  await a.server.stepDownIfRequested()
+  assert.deepEqual([a.server.isServing, a.core.isOpen], [false, false])
+  await b.active()
+  await b.put('x', '3')
+  await a.has('x', '3')
+  assert.deepEqual(a.store.position(), b.store.position())
+})
+
+test('a member without NATS stops serving before another one is active, and its commit has an unknown outcome', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+
+  // The last moment at which the server served, and the first one of the other.
+  const served: number[] = []
+  const looking = setInterval(() => {
+    if (a.server.isServing) served.push(performance.now())
+  }, 1).unref()
+  t.after(() => clearInterval(looking))
+  a.isCutOff = true
+  await a.connection?.close()
+  const late = a.put('x', 'late')
+  late.catch(() => undefined)
+  await b.active()
+  const activeAtMs = performance.now()
+  assert.ok((served.at(-1) ?? 0) < activeAtMs)
+  await b.put('x', 'new')
+  assert.equal(b.read('x'), 'new')
+  await a.server.stop()
+  await assert.rejects(late, (error) => error instanceof StoreError && error.kind === 'standby')
+})
+
+test('the stream refuses a group of an earlier term, which ends the activity of its server', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  // Another server publishes, as a new active one does.
+  await a.connection?.request('outpost.global.ha.commits', new Uint8Array([1]))
+  await assert.rejects(a.put('x', '1'), (error) => error instanceof StoreError && error.kind === 'standby')
+  await eventually(() => !a.core.isOpen)
+  assert.equal(a.read('x'), undefined)
+})
+
+test('a server with entries enables high availability: they are the begin of the stream, and a new member copies them', async (t) => {
+  const nats = await startJetStream(t)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const alone = await SqliteStore.open(path)
+  for (let at = 0; at < 20; at++) await alone.commit(putOf(`entry/${at}`, `value ${at}`))
+  const before = alone.position()
+  await alone.close()
+
+  const a = await HaTestMember.start(t, nats, 'a', path)
+  await a.active()
+  assert.equal(a.store.position().sequence, before.sequence)
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('entry/19', 'value 19')
+  await a.put('entry/0', 'changed')
+  await b.has('entry/0', 'changed')
+  assert.deepEqual(b.store.position(), a.store.position())
+  assert.equal(b.store.isWhole, true)
+})
+
+test('a batch that is larger than a message of NATS is stored in parts', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  const large = 'x'.repeat(3 << 20)
+  await a.put('large', large)
+  await b.has('large', large)
+  assert.equal(b.store.streamMark?.position, a.store.streamMark?.position)
+})
+
+test('a member whose entries differ copies them from another one', async (t) => {
+  const nats = await startJetStream(t)
+  const path = join(temporaryDirectory(t), 'secrets.db')
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b', path)
+  await b.has('core/keyring', 'ring')
+  await b.server.stop()
+  await b.store.close()
+  // Commits that no other member has, as after it ran without high availability.
+  const alone = await SqliteStore.open(path)
+  await alone.commit(putOf('only/here', '1'))
+  await alone.close()
+  await a.put('x', '1')
+  const again = await HaTestMember.start(t, nats, 'b', path)
+  await again.has('x', '1')
+  await eventually(() => again.store.isWhole && again.store.get('only/here') === undefined)
+  assert.deepEqual(again.store.position(), a.store.position())
+})
+
+test('an unfinished message of several parts is dropped', () => {
+  assert.throws(() => new MessageAssembler().add(new Uint8Array([1])), /another version/)
+})
