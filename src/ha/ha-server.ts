@@ -101,7 +101,7 @@ export class HaServer {
   #hasOpened = false
   /** The database is a state of the commit stream, or will be its first one. */
   #isJoined = false
-  /** Row at which a copy of the entries is complete. */
+  /** Message of the stream at which a copy of the entries is complete. */
   #copiedAt = 0
   #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
   #renewing: NodeJS.Timeout | undefined
@@ -302,7 +302,7 @@ export class HaServer {
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
-    const isReady = core.state === 'unsealed' && this.#isJoined && store.isWhole
+    const isReady = core.state === 'unsealed' && this.#isJoined && !store.isJoining
     return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
@@ -372,7 +372,10 @@ export class HaServer {
   async #publishBase({ stream }: OpenParts): Promise<void> {
     const { store } = this.#options
     const position = positionOf(store.position())
-    const [part] = encodeMessage({ kind: 'base', clusterId: store.clusterId, position }, stream.messageBytesMax)
+    const [part] = encodeMessage(
+      { kind: 'base', clusterId: store.clusterId, position, role: store.roleDigest },
+      stream.messageBytesMax,
+    )
     if (!part) throw new Error('a message has no part')
     await stream.publish(part, 0, this.#termEnded.signal)
     await store.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
@@ -494,7 +497,7 @@ export class HaServer {
     for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
       this.#received = message.sequence + message.pending
       await applier.add(message)
-      if (!store.isWhole && store.position().sequence >= this.#copiedAt) await store.finishCopy()
+      if (store.isJoining && this.positions.applied >= this.#copiedAt) await store.finishMemberCopy()
       this.trouble = undefined
     }
     await applier.flush()
@@ -506,7 +509,7 @@ export class HaServer {
     const { stream } = parts
     const { first, last } = await stream.bounds()
     const mark = store.streamMark
-    if (mark?.stream === stream.identity && store.isWhole) {
+    if (mark?.stream === stream.identity && !store.isJoining) {
       if (mark.position > last)
         throw new HistoryDiffers(
           `the commit stream lost messages: it ends at ${last}, this server has ${mark.position}`,
@@ -523,10 +526,15 @@ export class HaServer {
       const here = store.position()
       const isSame =
         here.sequence === message.position.sequence && Buffer.compare(here.checksum, message.position.checksum) === 0
-      if (isSame && (isEmpty || store.clusterId === message.clusterId)) {
+      // A DR secondary of the cluster has the same entries, in another role.
+      const isSameRole = store.roleDigest === message.role
+      if (isSame && isSameRole && (isEmpty || store.clusterId === message.clusterId)) {
         if (isEmpty) {
-          await store.beginCopy(here, message.clusterId, { stream: stream.identity, position: 1 })
-          await store.finishCopy()
+          const { clusterId } = message
+          const mark1 = { stream: stream.identity, position: 1 }
+          const plain = { role: 'own', epoch: store.epoch, isCopying: false, shared: [] } as const
+          await store.beginMemberCopy({ ...plain, position: here, clusterId, mark: mark1 })
+          await store.finishMemberCopy()
         } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
         return true
       }
@@ -557,8 +565,8 @@ export class HaServer {
       stream: stream.identity,
       signal,
     })
-    this.#copiedAt = copied.sequence
-    if (store.position().sequence >= copied.sequence) await store.finishCopy()
+    this.#copiedAt = copied.completeAt
+    if (this.positions.applied >= copied.completeAt) await store.finishMemberCopy()
     const tookMs = Math.round(this.#nowMs() - startedAtMs)
     this.#logger.info('entries copied from another member', {
       member: source.name,

@@ -44,8 +44,11 @@ const ORDER = v.variant('do', [
 ])
 
 const MESSAGE = v.variant('kind', [
-  /** First message: where the history of the stream begins. The server that writes it has this position. */
-  v.object({ kind: v.literal('base'), clusterId: name, position }),
+  /**
+   * First message: where the history of the stream begins. The server that writes it has this position. `role`: digest of its role and its
+   * state of replication.
+   */
+  v.object({ kind: v.literal('base'), clusterId: name, position, role: name }),
   /** A server became active. No message of an earlier term follows. */
   v.object({ kind: v.literal('term'), term: whole, server: name, position }),
   /**

@@ -24,12 +24,13 @@ import {
 import type { Writer } from './writer.ts'
 
 export type ReplicaOrder =
-  | { readonly do: 'set role'; readonly role: StoreRole; readonly epoch: number | undefined }
+  | { readonly do: 'set role'; readonly role: StoreRole; readonly epoch?: number | undefined }
   | { readonly do: 'apply'; readonly rows: readonly LogRow[] }
-  | { readonly do: 'begin copy'; readonly from: CommitPosition; readonly clusterId: string | undefined }
+  | { readonly do: 'begin copy'; readonly from: CommitPosition; readonly clusterId?: string | undefined }
   | ({ readonly do: 'copy' } & EntryChanges)
   | ({ readonly do: 'repair'; readonly asOf: number } & EntryChanges)
-  | { readonly do: 'finish copy' | 'wipe' }
+  | { readonly do: 'finish copy' }
+  | { readonly do: 'wipe' }
 
 /** Copy of the entries of another member of an HA cluster. */
 export type MemberCopyOrder =

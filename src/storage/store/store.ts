@@ -23,6 +23,7 @@
  * disk: `failed`, likewise. A damaged entry is never returned; `check.ts` finds all damage. A killed process: an unacknowledged commit
  * is either complete or absent.
  */
+import { hash } from 'node:crypto'
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
@@ -349,21 +350,26 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#read(() => {
       const mark = streamMarkIn(this.#reader)
       if (!mark || isJoiningIn(this.#reader)) return undefined
-      const shared = this.#entries.paths(REPLICATION_PREFIX, {}).flatMap((path) => {
-        const entry = this.#entries.get(path)
-        if (entry === 'damaged') throw new Fault(`the entry ${path} is damaged`)
-        return entry ? [{ path, value: entry.value }] : []
-      })
-      return {
-        position: this.#log.position(),
-        mark,
-        role: roleIn(this.#reader),
-        epoch: epochIn(this.#reader),
-        isCopying: isCopyingIn(this.#reader),
-        clusterId: String(factIn(this.#reader, 'cluster')),
-        shared,
-      }
+      const clusterId = String(factIn(this.#reader, 'cluster'))
+      return { position: this.#log.position(), mark, clusterId, ...this.#roleState() }
     })
+  }
+
+  /** Two stores with the same entries have the same digest if they also have the same role and state of replication. */
+  get roleDigest(): string {
+    const { shared, ...role } = this.#read(() => this.#roleState())
+    const texts = shared.map(({ path, value }) => [path, Buffer.from(value).toString('base64')])
+    return hash('sha256', JSON.stringify([role.role, role.epoch, role.isCopying, texts]))
+  }
+
+  #roleState(): Pick<MemberState, 'role' | 'epoch' | 'isCopying' | 'shared'> {
+    const shared = this.#entries.paths(REPLICATION_PREFIX, {}).flatMap((path) => {
+      const entry = this.#entries.get(path)
+      if (entry === 'damaged') throw new Fault(`the entry ${path} is damaged`)
+      return entry ? [{ path, value: entry.value }] : []
+    })
+    const [role, epoch] = [roleIn(this.#reader), epochIn(this.#reader)]
+    return { role, epoch, isCopying: isCopyingIn(this.#reader), shared }
   }
 
   /** True while the entries are copied from another member. */

@@ -18,7 +18,7 @@ import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { TransientMap } from '../../platform/transient-map.ts'
-import { type Batch, checkBatch, isLocal, mayUseReserve, scopeOf } from '../sqlite/batch.ts'
+import { type Batch, type BatchScope, checkBatch, isLocal, mayUseReserve, scopeOf } from '../sqlite/batch.ts'
 import type { FileFault } from '../sqlite/file-guard.ts'
 import {
   DISPLACED,
@@ -211,7 +211,7 @@ export class WriterQueue {
 
   /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
   #addToGroup(batch: Batch, bytes: number, epoch: number): number {
-    const next = { epoch, generation: this.#generation, scope: scopeOf(batch) }
+    const next = { epoch, generation: this.#generation, scope: this.#scopeOf(batch) }
     const open = this.#group ?? next
     const fits = open.epoch === epoch && open.generation === next.generation
     if (!fits || (this.commitLog && open.scope !== next.scope)) this.#flush()
@@ -221,6 +221,11 @@ export class WriterQueue {
     if (this.#group.length >= GROUP_MAX || this.#group.bytes >= GROUP_BYTES_MAX) this.#flush()
     else this.#flushSoon()
     return id
+  }
+
+  #scopeOf(batch: Batch): BatchScope {
+    if (this.commitLog) return scopeOf(batch)
+    return isLocal(batch) ? 'local' : 'replicated'
   }
 
   /** Sends the group once the writer is idle and the group has stopped growing. */
