@@ -23,6 +23,16 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   storage: [],
   // never the barrier: replication has no key that opens a value. Its messages have the encoding of those on NATS
   dr: ['storage/sqlite', 'storage/store', 'storage/merkle', 'storage/snapshot', 'cluster/nats/message-pack.ts'],
+  // never the barrier: members exchange ciphertext. A copy between members is the Merkle comparison of disaster recovery
+  ha: [
+    'storage/sqlite',
+    'storage/store',
+    'cluster/nats/message-pack.ts',
+    'cluster/nats/timings.ts',
+    'dr/link/messages.ts',
+    'dr/primary/merkle-responder.ts',
+    'dr/secondary/merkle-sync.ts',
+  ],
   engines: ['storage/barrier/storage.ts'], // an engine reaches its own prefix only
   auth: ['engines/framework', 'storage/barrier/storage.ts'],
   // policies are HCL (docs/decisions/003), and the server formats them for the web interface
@@ -69,6 +79,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   login: 'session.ts',
   storage: 'store/store.ts',
   dr: 'replication.ts',
+  ha: 'ha-server.ts',
   supervisor: 'alloc-run.ts',
   ui: 'ui.ts',
 }

@@ -23,65 +23,30 @@ import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
-import type { CommitLog, LoggedGroup } from '../storage/store/commit-log.ts'
-import type { SqliteStore } from '../storage/store/store.ts'
-import { copyFromMember, pickSource, serveCopies } from './copy/member-copy.ts'
-import { HaBucket, Lease, type MemberState } from './lease/lease.ts'
-import { encodeMessage, MessageAssembler } from './stream/commit-message.ts'
+import type { CommitLog } from '../storage/store/commit-log.ts'
+import type { HaPhase, HaServerOptions } from './ha-options.ts'
+import { serveCopies } from './copy/member-copy.ts'
+import { HaBucket, ActiveLease, type MemberState } from './lease/lease.ts'
+import { MemberReports } from './member-reports.ts'
+import { emptyGroup, StreamFollower } from './stream-follower.ts'
+import { encodeMessage } from './stream/commit-message.ts'
 import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
-import { HistoryDiffers, StreamApplier } from './stream/stream-applier.ts'
 import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
 const STEP_DOWN_PAUSE_MS = 10_000
 const YIELD_MS = 1000
-/** Interval of trims of the stream. A member that has not reported for `MEMBER_EXPIRY_MS` is not waited for: it copies entries later. */
-const TRIM_MS = 60_000
-const MEMBER_EXPIRY_MS = 24 * 3600 * 1000
-/** Messages that stay in the stream although every member has applied them. */
-const RETAINED_MESSAGES = 10_000
 const RETRY_MS = 500
-/** Missing messages up to which they are read one by one. */
-const READ_SINGLY_MAX = 64
 const LOG_INTERVAL_MS = 60_000
-
-export type HaPhase = 'starting' | 'standby' | 'taking over' | 'active' | 'stepping down' | 'stopped'
-
-/** The secrets core, as this module uses it. */
-export interface HaCore {
-  /** `unsealed`: the server holds the root key and may become active. */
-  readonly state: 'uninitialized' | 'sealed' | 'unsealed'
-  /** Opens the core on the entries of the database. */
-  open(): Promise<void>
-  /**
-   * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
-   * may end first, for a short time.
-   */
-  close(isOrderly: boolean): Promise<void>
-}
-
-export interface HaServerOptions {
-  readonly store: SqliteStore
-  /** Rejects with a Fault for the operator. It reconnects by itself. */
-  readonly connect: (signal: AbortSignal) => Promise<NatsConnection>
-  readonly core: HaCore
-  readonly region: string
-  readonly replicas: number
-  readonly name: string
-  readonly serverId: string
-  readonly version: string
-  readonly addresses: () => { readonly api: string; readonly cluster: string }
-  readonly logger: Logger
-  readonly nowMs?: () => number
-  readonly wallMs?: () => number
-}
 
 /** What is known once NATS has answered. */
 interface OpenParts {
   readonly connection: NatsConnection
   readonly stream: CommitStream
   readonly bucket: HaBucket
-  readonly lease: Lease
+  readonly lease: ActiveLease
+  readonly follower: StreamFollower
+  readonly reports: MemberReports
 }
 
 export class HaServer {
@@ -99,19 +64,21 @@ export class HaServer {
   #termEnded = new AbortController()
   /** The core was opened in this term; false during an initialization. */
   #hasOpened = false
+<<<<<<< HEAD
   /** The database is a state of the commit stream, or will be its first one. */
   #isJoined = false
   /** Message of the stream at which a copy of the entries is complete. */
   #copiedAt = 0
   #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
+=======
+>>>>>>> main
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
   #changing: Promise<unknown> = Promise.resolve()
-  #received = 0
   #wake: (() => void) | undefined
   #isStepDownRequested = false
-  /** Why this server cannot become active, or does not follow; undefined while it does. */
-  trouble: string | undefined
+  /** Why the stream cannot be used. */
+  #fault: string | undefined
   takeovers = 0
 
   constructor(options: HaServerOptions) {
@@ -142,14 +109,19 @@ export class HaServer {
     return this.#phase === 'active' && (this.#parts?.lease.isValid ?? false)
   }
 
-  get lease(): Lease | undefined {
+  /** Why this server cannot become active or does not follow the stream; undefined while it can. */
+  get trouble(): string | undefined {
+    return this.#fault ?? this.#parts?.follower.trouble
+  }
+
+  get lease(): ActiveLease | undefined {
     return this.#parts?.lease
   }
 
   /** Sequence of the newest known message of the stream, and of the newest applied one. */
   get positions(): { readonly committed: number; readonly applied: number } {
     const applied = this.#options.store.streamMark?.position ?? 0
-    return { committed: Math.max(applied, this.#received, this.#log.last), applied }
+    return { committed: Math.max(applied, this.#parts?.follower.received ?? 0, this.#log.last), applied }
   }
 
   /** Calls the listener when the phase, the lease or its holder may have changed. Returns a function that removes it. */
@@ -221,9 +193,10 @@ export class HaServer {
   async #yieldToAnother(reason: string): Promise<void> {
     const { serverId } = this.#options
     const members = await this.members().catch(() => [])
-    const isHeard = ({ atMs }: MemberState) => this.#wallMs() - atMs < 5 * TIMINGS.haReportMs
-    const other = members.find((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
-    if (other) await this.#leaveTerm(reason, true)
+    const isHeard = (member: MemberState) => this.#parts?.reports.isHeard(member) ?? false
+    const canTakeOver = (member: MemberState) =>
+      member.serverId !== serverId && member.state === 'standby' && isHeard(member)
+    if (members.some(canTakeOver)) await this.#leaveTerm(reason, true)
     else this.#logger.warn('this server stays active, no other member can take over', { reason })
   }
 
@@ -239,7 +212,8 @@ export class HaServer {
     this.#log.end()
     this.wake()
     await this.#changing
-    await this.#stopFollowing()
+    this.#parts?.reports.stop()
+    await this.#parts?.follower.stop()
     this.#phase = 'stopped'
     await this.#parts?.connection.close()
   }
@@ -252,11 +226,11 @@ export class HaServer {
     while (!this.#isStopped) {
       try {
         this.#parts ??= await this.#open()
-        if (!this.#following) this.#follow(this.#parts)
+        if (this.#phase === 'standby' || this.#phase === 'starting') this.#parts.follower.start()
         await this.#look(this.#parts)
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
-        if (!this.#parts) this.trouble = messageOf(error)
+        if (!this.#parts) this.#fault = messageOf(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
       await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
@@ -264,19 +238,38 @@ export class HaServer {
   }
 
   async #open(): Promise<OpenParts> {
-    const { addresses, connect, name, region, replicas, serverId } = this.#options
+    const { addresses, connect, name, region, replicas, serverId, store } = this.#options
     const connection = await connect(this.#stopping.signal)
     try {
       const stream = await CommitStream.open(connection, region, replicas)
       const bucket = await HaBucket.open(connection, region, replicas)
+      const warn = (message: string, error: unknown) => this.#warn(message, error)
+      const follower = new StreamFollower({
+        store,
+        stream,
+        connection,
+        bucket,
+        region,
+        serverId: () => this.#options.serverId,
+        wallMs: this.#wallMs,
+        logger: this.#logger,
+        warn,
+      })
       const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
-      const lease = new Lease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
-      this.trouble = undefined
-      this.#report(bucket)
-      this.#trimRegularly(stream)
-      serveCopies({ connection, region, serverId, store: this.#options.store, logger: this.#logger })
+      const lease = new ActiveLease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
+      this.#fault = undefined
+      const reports = new MemberReports({
+        bucket,
+        stream,
+        self: () => this.#state(),
+        isServing: () => this.isServing,
+        wallMs: this.#wallMs,
+        warn,
+      })
+      reports.start()
+      serveCopies({ connection, region, serverId, store, logger: this.#logger })
       connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
-      return { connection, stream, bucket, lease }
+      return { connection, stream, bucket, lease, follower, reports }
     } catch (error) {
       await connection.close()
       throw error
@@ -302,7 +295,11 @@ export class HaServer {
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
+<<<<<<< HEAD
     const isReady = core.state === 'unsealed' && this.#isJoined && !store.isJoining
+=======
+    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && store.isWhole
+>>>>>>> main
     return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
@@ -316,7 +313,7 @@ export class HaServer {
     const startedAtMs = this.#nowMs()
     this.#renew(parts)
     try {
-      await this.#stopFollowing()
+      await parts.follower.stop()
       await this.#beginTerm(parts)
       if (opensCore) await core.open()
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
@@ -347,7 +344,7 @@ export class HaServer {
     for (;;) {
       const { last } = await this.#retried(() => stream.bounds())
       if (last === 0) await this.#publishBase(parts)
-      else await this.#catchUp(parts, last)
+      else await parts.follower.catchUp(last, (request) => this.#retried(request))
       const at = last === 0 ? 1 : last
       const position = positionOf(store.position())
       const message = encodeMessage(
@@ -379,27 +376,6 @@ export class HaServer {
     if (!part) throw new Error('a message has no part')
     await stream.publish(part, 0, this.#termEnded.signal)
     await store.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
-  }
-
-  /** Applies all messages up to `last`. */
-  async #catchUp({ stream }: OpenParts, last: number): Promise<void> {
-    const { store } = this.#options
-    const mark = store.streamMark
-    if (mark?.stream !== stream.identity) throw new HistoryDiffers('this server has not joined the commit stream')
-    const applier = new StreamApplier(store, stream.identity)
-    if (last - mark.position <= READ_SINGLY_MAX) {
-      for (let sequence = mark.position + 1; sequence <= last; sequence++) {
-        const payload = await this.#retried(() => stream.read(sequence))
-        if (!payload) throw new HistoryDiffers(`message ${sequence} is not in the commit stream`)
-        await applier.add({ payload, sequence, pending: last - sequence })
-      }
-      return
-    }
-    const stop = new AbortController()
-    for await (const message of stream.follow(mark.position + 1, stop.signal)) {
-      await applier.add({ ...message, pending: last - message.sequence })
-      if (message.sequence >= last) stop.abort()
-    }
   }
 
   async #retried<T>(request: () => Promise<T>): Promise<T> {
@@ -470,6 +446,7 @@ export class HaServer {
     if (!connection.isClosed()) connection.publish(this.#hintSubject)
   }
 
+<<<<<<< HEAD
   /** Follows the stream until `stopFollowing`. */
   #follow(parts: OpenParts): void {
     if (this.#isStopped || this.#phase === 'active' || this.#phase === 'taking over') return
@@ -624,20 +601,14 @@ export class HaServer {
     await stream.trim(applied - RETAINED_MESSAGES)
   }
 
+=======
+>>>>>>> main
   #state(): MemberState {
     const { addresses, core, name, serverId, store, version } = this.#options
     const state = this.#phase === 'active' ? 'active' : core.state === 'unsealed' ? 'standby' : core.state
+    const { applied } = this.positions
     const row = store.position().sequence
-    return {
-      name,
-      serverId,
-      apiAddress: addresses().api,
-      version,
-      state,
-      row,
-      applied: this.positions.applied,
-      atMs: this.#wallMs(),
-    }
+    return { name, serverId, apiAddress: addresses().api, version, state, row, applied, atMs: this.#wallMs() }
   }
 
   #setPhase(phase: HaPhase): void {
@@ -671,14 +642,4 @@ export class HaServer {
     const text = messageOf(error)
     this.#logger[this.#logged.due(`${message} ${text}`) > 0 ? 'warn' : 'debug'](message, { error: text })
   }
-}
-
-const MOVE_AWAY = 'to join with the entries of the stream, stop the server and move its database away'
-
-function emptyGroup(stream: string, position: number, firstSequence: number): LoggedGroup {
-  return { bytes: new ArrayBuffer(0), lengths: [], epoch: 0, mark: { stream, position, firstSequence, atMs: 0 } }
-}
-
-function isStoreFailure(error: unknown): boolean {
-  return error instanceof Error && error.name === 'StoreError'
 }

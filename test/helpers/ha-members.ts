@@ -2,17 +2,24 @@
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
-import { type HaCore, HaServer } from '../../src/ha/ha-server.ts'
+import type { HaCore } from '../../src/ha/ha-options.ts'
+import { HaServer } from '../../src/ha/ha-server.ts'
 import type { Batch } from '../../src/storage/sqlite/batch.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
+import { jetStreamConfiguration } from '../../scripts/jetstream-configuration.ts'
 import { eventually } from './eventually.ts'
 import { type NatsServer, startNatsServer } from './nats-server.ts'
 import { type LogLine, recordingLogger } from './recording-logger.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
+/** Members stop before their NATS server. */
+const members = new WeakMap<TestContext, HaTestMember[]>()
+
 /** A nats-server that syncs each message. */
-export function startJetStream(t: TestContext): Promise<NatsServer> {
-  return startNatsServer(t, `jetstream { store_dir: "${temporaryDirectory(t)}", sync_interval: always }`)
+export function startJetStream(t: TestContext, options = {}): Promise<NatsServer> {
+  members.set(t, [])
+  t.after(() => Promise.all((members.get(t) ?? []).map((member) => member.end())))
+  return startNatsServer(t, jetStreamConfiguration(temporaryDirectory(t), options))
 }
 
 export class HaTestMember {
@@ -31,10 +38,7 @@ export class HaTestMember {
     const member: HaTestMember = new HaTestMember(nats, name, store)
     await store.joinCommitLog(member.server.commitLog)
     member.server.start()
-    t.after(async () => {
-      await member.server.stop()
-      await store.close()
-    })
+    members.get(t)?.push(member)
     return member
   }
 
@@ -47,7 +51,12 @@ export class HaTestMember {
       store,
       connect: async () => {
         if (this.isCutOff) throw new Error('cut off')
-        this.connection = await connect({ servers: [nats.url], name, reconnect: false })
+        this.connection = await connect({
+          servers: [nats.url],
+          name,
+          reconnect: false,
+          inboxPrefix: 'outpost.global.ha.inbox',
+        })
         return this.connection
       },
       core: {
@@ -70,6 +79,11 @@ export class HaTestMember {
       addresses: () => ({ api: `http://${name}`, cluster: '' }),
       logger: recordingLogger(this.lines),
     })
+  }
+
+  async end(): Promise<void> {
+    await this.server.stop()
+    await this.store.close()
   }
 
   put(path: string, value: string): Promise<number> {

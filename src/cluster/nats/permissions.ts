@@ -27,6 +27,7 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
         subjects.reply(everyServer, ANY, '*'),
         subjects.serverKey,
         subjects.askServers('*'),
+        ...(role === 'edge' ? [] : haPublished(region)),
       ],
       subscribe: [
         subjects.serverKey,
@@ -36,6 +37,7 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
         subjects.serverFlow('*', '*', '*'),
         subjects.reply(everyServer, '*', '*'),
         subjects.roster('*', '*'),
+        ...(role === 'edge' ? [] : [`outpost.${region}.ha.>`]),
       ],
     }
   }
@@ -56,6 +58,28 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
       subjects.reply({ nodeId }, '*', '*'),
     ],
   }
+}
+
+/**
+ * For high availability: the subjects of the members, and the requests to JetStream about their stream and their bucket. No server may
+ * delete a stream or its messages.
+ */
+function haPublished(region: string): string[] {
+  const streams = [`OUTPOST_${region}_COMMITS`, `KV_OUTPOST_${region}_HA`]
+  const requests = [
+    'STREAM.CREATE',
+    'STREAM.UPDATE',
+    'STREAM.INFO',
+    'STREAM.MSG.GET',
+    'STREAM.LEADER.STEPDOWN',
+    'DIRECT.GET',
+  ]
+  return [
+    `outpost.${region}.ha.>`,
+    `$KV.OUTPOST_${region}_HA.>`,
+    '$JS.API.INFO',
+    ...streams.flatMap((stream) => requests.map((request) => `$JS.API.${request}.${stream}`)),
+  ]
 }
 
 /** A process with both roles has one key with both permissions. */

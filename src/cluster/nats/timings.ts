@@ -54,7 +54,7 @@ export const DEFAULT_TIMINGS = {
   /** Interval at which a member reports its position. It counts as lost after five missed reports. */
   haReportMs: 2000,
   /** Timeout of a request to the key-value bucket. */
-  haRequestMs: 1000,
+  haRequestMs: 500,
 } as const satisfies Readonly<Record<string, number>>
 
 type TimingName = keyof typeof DEFAULT_TIMINGS

@@ -9,7 +9,8 @@ import { TIMINGS } from '../../cluster/nats/timings.ts'
 import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
-import { type HaCore, HaServer } from '../../ha/ha-server.ts'
+import type { HaCore } from '../../ha/ha-options.ts'
+import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -57,7 +58,7 @@ export class HaPart implements HaSide {
     const peers = () => this.#requiredPeers
     this.#server = new HaServer({
       store,
-      connect: () => connectTo(nats, config.name),
+      connect: () => connectTo(nats, config),
       core: this.#haCore(),
       region: config.region,
       replicas: config.server.ha.replicas,
@@ -196,11 +197,12 @@ function memberOf(
 }
 
 /** A connection of its own: large log streams of the other one do not delay a renewal of the lease. */
-function connectTo(nats: NatsConfig, name: string): Promise<NatsConnection> {
+function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConnection> {
   return connect({
     ...loginOf(nats, nats.servers),
     servers: [...nats.servers],
     name: `outpost ${name} ha`,
+    inboxPrefix: `outpost.${region}.ha.inbox`,
     timeout: CONNECT_MS,
     pingInterval: TIMINGS.natsPingMs,
     maxReconnectAttempts: -1,

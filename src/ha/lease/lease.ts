@@ -13,7 +13,7 @@
  * acquired it. A paused process: its lease has run out when it continues, so it must compare the clock after each read.
  */
 import { Kvm, type KV } from '@nats-io/kv'
-import { jetstream } from '@nats-io/jetstream'
+import { jetstream, jetstreamManager, type JetStreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
@@ -55,15 +55,26 @@ export type MemberState = v.InferOutput<typeof MEMBER>
 /** The bucket with the lease and the state of each member. Its methods reject with errors of NATS. */
 export class HaBucket {
   readonly #kv: KV
+  readonly #manager: JetStreamManager
+  readonly #bucket: string
 
   static async open(connection: NatsConnection, region: string, replicas: number): Promise<HaBucket> {
-    const manager = new Kvm(jetstream(connection, { timeout: TIMINGS.haRequestMs }))
+    const options = { timeout: TIMINGS.haRequestMs }
+    const bucket = `OUTPOST_${region}_HA`
+    const manager = await jetstreamManager(connection, options)
     // Reads come from the leader of the bucket: a follower may have an older revision.
-    return new HaBucket(await manager.create(`OUTPOST_${region}_HA`, { replicas, history: 1, allow_direct: false }))
+    const kv = await new Kvm(jetstream(connection, options)).create(bucket, {
+      replicas,
+      history: 1,
+      allow_direct: false,
+    })
+    return new HaBucket(kv, manager, bucket)
   }
 
-  private constructor(kv: KV) {
+  private constructor(kv: KV, manager: JetStreamManager, bucket: string) {
     this.#kv = kv
+    this.#manager = manager
+    this.#bucket = bucket
   }
 
   async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
@@ -86,8 +97,12 @@ export class HaBucket {
   }
 
   async members(): Promise<MemberState[]> {
-    const names: string[] = []
-    for await (const name of await this.#kv.keys(`${MEMBER_PREFIX}>`)) names.push(name)
+    // The names of the subjects, because a listing of keys needs a consumer.
+    const prefix = `$KV.${this.#bucket}.`
+    const { state } = await this.#manager.streams.info(`KV_${this.#bucket}`, {
+      subjects_filter: `${prefix}${MEMBER_PREFIX}>`,
+    })
+    const names = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length))
     const entries = await Promise.all(names.map((name) => this.#kv.get(name)))
     return entries.flatMap((entry) => {
       const parsed = v.safeParse(MEMBER, entry && parsedJson(entry.string()))
@@ -123,7 +138,7 @@ export interface LeaseOptions {
 }
 
 /** The lease as this server knows it. */
-export class Lease {
+export class ActiveLease {
   readonly #options: LeaseOptions
   #holder: LeaseHolder | undefined
   #revision = -1

@@ -82,7 +82,7 @@ const PART = v.object({
 })
 
 /** One message of NATS. */
-export interface CommitPart {
+export interface StreamPart {
   readonly id: string
   readonly payload: Uint8Array
 }
@@ -91,7 +91,7 @@ export interface CommitPart {
 const PART_BYTES = 256
 
 /** The parts of a message, at least one, each with at most `bytesMax` bytes. */
-export function encodeMessage(message: CommitMessage, bytesMax: number): CommitPart[] {
+export function encodeMessage(message: CommitMessage, bytesMax: number): StreamPart[] {
   const bytes = packr.pack(message)
   const size = bytesMax - PART_BYTES
   const parts = Math.max(1, Math.ceil(bytes.length / size))

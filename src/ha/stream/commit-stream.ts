@@ -13,7 +13,6 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
-  DeliverPolicy,
   DiscardPolicy,
   jetstream,
   JetStreamApiError,
@@ -26,22 +25,31 @@ import {
 } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { type CommitPart, partId } from './commit-message.ts'
+import { ArrivedMessages, type StoredMessage } from './arrived-messages.ts'
+import { requireSync } from './nats-check.ts'
+import { type StreamPart, partId } from './commit-message.ts'
 
 /** Timeout of one request to JetStream. */
 const REQUEST_MS = 2000
-const RETRY_MS = 25
-const RETRY_MAX_MS = 200
+/** The same for a publish, which may be repeated: a request that is in flight when the stream's leader changes gets no answer. */
+const PUBLISH_MS = 500
+const RETRY_MS = 20
+const RETRY_MAX_MS = 50
 /** Codes of JetStream: no such message, no such stream, the last sequence is another one. */
 const NO_MESSAGE = 10_037
 const NO_STREAM = 10_059
 const WRONG_SEQUENCE = new Set([10_071, 10_164])
 /** Headers and the envelope of NATS. */
 const OVERHEAD_BYTES = 4096
-/** Messages of a follower that are in flight. */
-const FOLLOWED_MESSAGES = 500
-/** Interval of heartbeats to a follower. After two missed ones it starts again. */
-const HEARTBEAT_MS = 1000
+/** Messages and bytes of one read. */
+const READ_MESSAGES = 256
+const READ_BYTES = 8 << 20
+/** Interval at which a follower to which nothing arrives looks at the stream. */
+const LOOK_MS = 1000
+/** Time for which a follower collects messages. */
+const GATHER_MS = 15
+/** Header of a message that NATS published again. */
+const SEQUENCE_HEADER = 'Nats-Sequence'
 
 /** Another message is the last one of the stream: another server is active. */
 export class PublishRefused extends Error {
@@ -60,19 +68,14 @@ export interface StreamBounds {
   readonly last: number
 }
 
-export interface StoredMessage {
-  readonly sequence: number
-  readonly payload: Uint8Array
-  /** Messages after this one, as far as NATS knew. */
-  readonly pending: number
-}
-
 export class CommitStream {
   readonly #connection: NatsConnection
   readonly #client: JetStreamClient
   readonly #manager: JetStreamManager
-  readonly #name: string
+  readonly name: string
   readonly #subject: string
+  /** Subject of stored messages. */
+  readonly #stored: string
   /** Identifies the stream: it differs after the stream was deleted and created again. */
   readonly identity: string
 
@@ -81,8 +84,16 @@ export class CommitStream {
     const manager = await jetstreamManager(connection, { timeout: REQUEST_MS })
     const name = `OUTPOST_${region}_COMMITS`
     const subject = `outpost.${region}.ha.commits`
-    const info = await openStream(manager, { name, subject, replicas })
+    const stored = `outpost.${region}.ha.stored`
+    const info = await openStream(manager, { name, subject, stored, replicas })
     requireUsable(info, subject, replicas)
+    const { cluster } = info
+    const names = [cluster?.leader ?? '', ...(cluster?.replicas ?? []).map((replica) => replica.name)]
+    await requireSync(
+      connection,
+      region,
+      names.filter((each) => each !== ''),
+    )
     return new CommitStream(connection, manager, info)
   }
 
@@ -90,8 +101,9 @@ export class CommitStream {
     this.#connection = connection
     this.#client = jetstream(connection, { timeout: REQUEST_MS })
     this.#manager = manager
-    this.#name = config.name
+    this.name = config.name
     this.#subject = config.subjects?.[0] ?? ''
+    this.#stored = config.republish?.dest ?? ''
     this.identity = `${config.name} ${created}`
   }
 
@@ -102,9 +114,9 @@ export class CommitStream {
 
   /** As the leader of the stream knows them. Rejects with errors of NATS. */
   async bounds(): Promise<StreamBounds> {
-    const { created, state } = await this.#manager.streams.info(this.#name)
-    if (`${this.#name} ${created}` !== this.identity)
-      throw new Fault(`the stream ${this.#name} was deleted and created again`)
+    const { created, state } = await this.#manager.streams.info(this.name)
+    if (`${this.name} ${created}` !== this.identity)
+      throw new Fault(`the stream ${this.name} was deleted and created again`)
     return { first: state.first_seq, last: state.last_seq }
   }
 
@@ -112,7 +124,7 @@ export class CommitStream {
    * Publishes a part after the message `last`. Resolves to its sequence. Rejects with PublishRefused, and with PublishUnknown when
    * `signal` aborts first.
    */
-  async publish(part: CommitPart, last: number, signal: AbortSignal): Promise<number> {
+  async publish(part: StreamPart, last: number, signal: AbortSignal): Promise<number> {
     for (let waitMs = RETRY_MS; ; waitMs = Math.min(2 * waitMs, RETRY_MAX_MS)) {
       if (signal.aborted)
         throw new PublishUnknown('the server stopped being active before NATS acknowledged the change')
@@ -127,12 +139,12 @@ export class CommitStream {
   }
 
   /** Undefined when the outcome is not known yet. */
-  async #publishOnce({ id, payload }: CommitPart, last: number): Promise<number | undefined> {
+  async #publishOnce({ id, payload }: StreamPart, last: number): Promise<number | undefined> {
     try {
       const { seq } = await this.#client.publish(this.#subject, payload, {
         expect: { lastSequence: last },
         retries: 0,
-        timeout: REQUEST_MS,
+        timeout: PUBLISH_MS,
       })
       return seq
     } catch (error) {
@@ -148,7 +160,7 @@ export class CommitStream {
   /** The payload of a message, read from the leader of the stream. Undefined for a message that the stream does not have. */
   async read(sequence: number): Promise<Uint8Array | undefined> {
     try {
-      const message = await this.#manager.streams.getMessage(this.#name, { seq: sequence })
+      const message = await this.#manager.streams.getMessage(this.name, { seq: sequence })
       return message?.data
     } catch (error) {
       if (codeOf(error) === NO_MESSAGE) return undefined
@@ -156,22 +168,69 @@ export class CommitStream {
     }
   }
 
-  /** Messages from `sequence` on, in order, as they are stored. Ends when `signal` aborts. Rejects with errors of NATS. */
-  async *follow(sequence: number, signal: AbortSignal): AsyncGenerator<StoredMessage> {
-    const consumer = await this.#client.consumers.get(this.#name, {
-      deliver_policy: DeliverPolicy.StartSequence,
-      opt_start_seq: sequence,
-      inactive_threshold: 10_000,
+  /**
+   * Up to `READ_MESSAGES` messages from `sequence` on, without a gap; none for a message that the stream does not have yet. Any replica
+   * answers: the message of a sequence is the same everywhere, but a replica may lack the newest ones, which the leader then has.
+   */
+  async *readFrom(sequence: number): AsyncGenerator<StoredMessage> {
+    let next = sequence
+    const batch = await this.#manager.direct.getBatch(this.name, {
+      seq: sequence,
+      batch: READ_MESSAGES,
+      max_bytes: READ_BYTES,
     })
-    const messages = await consumer.consume({ max_messages: FOLLOWED_MESSAGES, idle_heartbeat: HEARTBEAT_MS })
-    const stop = () => void messages.close()
+    for await (const { data, pending, seq } of batch) {
+      if (seq !== next) break
+      next++
+      yield { sequence: seq, payload: data, pending }
+    }
+    if (next > sequence) return
+    const payload = await this.read(sequence)
+    if (payload) yield { sequence, payload, pending: 0 }
+  }
+
+  /**
+   * Messages from `sequence` on, in order, as they are stored. Ends when `signal` aborts. Rejects with errors of NATS.
+   *
+   * NATS publishes each stored message again on a plain subject (`republish`). It is followed without a consumer, which would be lost with
+   * the NATS server that has it, and which takes an election to create. Messages that did not arrive are read from the stream.
+   */
+  async *follow(sequence: number, signal: AbortSignal): AsyncGenerator<StoredMessage> {
+    const arrived = new ArrivedMessages()
+    const subscription = this.#connection.subscribe(this.#stored, {
+      callback(error, { data, headers }) {
+        if (!error) arrived.add({ sequence: Number(headers?.get(SEQUENCE_HEADER)), payload: data, pending: 0 })
+      },
+    })
+    const stop = () => arrived.wake()
     signal.addEventListener('abort', stop, { once: true })
     try {
-      if (signal.aborted) return
-      for await (const { data, info, seq } of messages) yield { sequence: seq, payload: data, pending: info.pending }
+      let next = sequence
+      let isBehind = true
+      while (!signal.aborted) {
+        if (isBehind) {
+          const before = next
+          for await (const message of this.readFrom(next)) {
+            next = message.sequence + 1
+            yield message
+          }
+          isBehind = next > before
+          continue
+        }
+        for (const message of arrived.take(next)) {
+          next = message.sequence + 1
+          yield message
+        }
+        isBehind = arrived.hasGap(next)
+        if (isBehind || signal.aborted) continue
+        const isIdle = await arrived.wait(LOOK_MS)
+        // Messages that follow soon become one transaction.
+        if (!isIdle) await sleep(GATHER_MS)
+        else isBehind = (await this.bounds()).last >= next
+      }
     } finally {
       signal.removeEventListener('abort', stop)
-      await messages.close()
+      subscription.unsubscribe()
     }
   }
 
@@ -180,8 +239,8 @@ export class CommitStream {
     const { first, last } = await this.bounds()
     if (sequence <= first) return
     // Deleting and purging are denied on the stream, so it is trimmed by a limit.
-    await this.#manager.streams.update(this.#name, { max_msgs: last - sequence + 1 + TRIM_RESERVE })
-    await this.#manager.streams.update(this.#name, { max_msgs: -1 })
+    await this.#manager.streams.update(this.name, { max_msgs: last - sequence + 1 + TRIM_RESERVE })
+    await this.#manager.streams.update(this.name, { max_msgs: -1 })
   }
 }
 
@@ -191,10 +250,14 @@ const TRIM_RESERVE = 10_000
 interface StreamSettings {
   readonly name: string
   readonly subject: string
+  readonly stored: string
   readonly replicas: number
 }
 
-async function openStream(manager: JetStreamManager, { name, subject, replicas }: StreamSettings): Promise<StreamInfo> {
+async function openStream(
+  manager: JetStreamManager,
+  { name, subject, stored, replicas }: StreamSettings,
+): Promise<StreamInfo> {
   try {
     return await manager.streams.info(name)
   } catch (error) {
@@ -210,7 +273,8 @@ async function openStream(manager: JetStreamManager, { name, subject, replicas }
     num_replicas: replicas,
     deny_delete: true,
     deny_purge: true,
-    allow_direct: false,
+    allow_direct: true,
+    republish: { src: subject, dest: stored },
   })
 }
 

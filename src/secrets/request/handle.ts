@@ -10,7 +10,7 @@
  * Promises:
  * - Nothing is changed or revealed before the caller's token and policies were checked, except on paths that are declared as
  *   open. (The engine may be asked first whether an entry exists, because create and update are two capabilities.)
- * - A write is acknowledged after it is durable.
+ * - A write is acknowledged after it is durable, and so is a refusal that is based on a write of another request.
  * - No error of a caller results in a 5xx.
  * - A caller without permission cannot learn whether an entry exists.
  * - No error and no log line has a token, a key or a value.
@@ -36,7 +36,7 @@ import {
 import { readFields } from '../../engines/framework/fields.ts'
 import { runSliced } from '../../platform/sliced-work.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
-import { type AnyOperation, type Call, handle } from '../../platform/operation.ts'
+import { type AnyOperation, type Call, handle, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { answerOf, type RequestAnswer, helpReply, rejectionAnswer, withAccessor } from './answer.ts'
 import { RequestAudit } from '../audit/request-audit.ts'
@@ -91,12 +91,31 @@ export async function handleRequest(core: Core, method: Verb, raw: RawInput, cal
     status = 'status' in answer ? answer.status : STREAMED
     return withAccessor(answer, trace.accessor, trace.headers)
   } catch (error) {
-    const answer = rejectionAnswer(error)
-    if (!answer) throw error
+    const refused = rejectionAnswer(error)
+    if (!refused) throw error
+    const answer = await afterQueuedCommits(core, method, refused)
     status = answer.status
     return withAccessor(answer, trace.accessor, trace.headers)
   } finally {
     core.requestCounts.add(trace.mount, trace.verb, status)
+  }
+}
+
+/**
+ * A handler that writes decides on queued commits, and so does the admission of a token with a number of uses. Its refusal must not be
+ * seen before they are durable: a later read would not show them, and if they fail, the refusal had no reason.
+ */
+async function afterQueuedCommits(core: Core, verb: Verb, answer: WholeAnswer): Promise<WholeAnswer> {
+  const isDecided = READ_VERBS.has(verb) ? answer.status === 403 : answer.status < FAULT
+  const queued = isDecided ? core.barrier.settled() : undefined
+  if (!queued) return answer
+  try {
+    await queued
+    return answer
+  } catch (error) {
+    const failed = rejectionAnswer(error)
+    if (!failed) throw error
+    return failed
   }
 }
 

@@ -18,6 +18,8 @@ import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 export interface Core extends CommitServices {
   readonly isActive: boolean
+  /** As `Barrier.settled`. */
+  readonly barrier: { settled(): Promise<unknown> | undefined }
   /** The cluster is a DR secondary: it serves only the paths that declare it, and the core is not active. */
   readonly isSecondary: boolean
   /** The error for a path that a secondary does not serve. */

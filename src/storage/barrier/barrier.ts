@@ -324,6 +324,11 @@ export class Barrier {
     return this.#codes.codeOf(setKey, () => derivedKey(setKey, purpose), purpose, text)
   }
 
+  /** As `Store.settled`. */
+  settled(): Promise<unknown> | undefined {
+    return this.#store.settled?.()
+  }
+
   /** As `Store.onFailure`. The barrier has returned to the durable state before the listener is called. */
   onFailure(listener: () => void): () => void {
     return this.#store.onFailure(listener)

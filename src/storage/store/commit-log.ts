@@ -19,6 +19,12 @@ export interface StreamMark {
   readonly position: number
 }
 
+/** The mark of a database. */
+export interface AppliedMark extends StreamMark {
+  /** Sequence of the newest row when the group had been applied. Later rows were committed without the log. */
+  readonly row: number
+}
+
 /** What the log has stored with a group. */
 export interface GroupMark extends StreamMark {
   /** Sequence of the row of the first batch in the replication log. The other batches follow. */

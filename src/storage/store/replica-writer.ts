@@ -138,6 +138,10 @@ export class ReplicaWriter {
     this.#transact(0, mark, () => {
       this.#writer.standAt(from, Math.max(this.#writer.epoch, from.epoch))
       if (clusterId !== undefined) writeFact(this.#database, 'cluster', clusterId)
+<<<<<<< HEAD
+=======
+      if (stream) writeStreamMark(this.#database, { ...stream, row: from.sequence })
+>>>>>>> main
     })
   }
 

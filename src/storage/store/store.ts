@@ -34,7 +34,7 @@ import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
-import type { CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
+import type { AppliedMark, CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
 import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { MemberCopyOrder, ReplicaOrder } from './replica-writer.ts'
@@ -87,6 +87,8 @@ export interface Store {
   commit(batch: Batch): Promise<number>
   /** Queued batches, in order. The first ones may be durable already. */
   queued?(): readonly Batch[]
+  /** Resolves when all queued batches are durable, and rejects with a StoreError if one of them fails; undefined if none is queued. */
+  settled?(): Promise<unknown> | undefined
   /** Commits after a sequence, in order, from at most `limit` rows of the log. Absent for a store without a log. */
   history?(after: number, limit: number): History
   /**
@@ -105,6 +107,7 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly tree: StoreTree
   readonly #reader: DatabaseSync
   readonly #queue: WriterQueue
+  #newestWrite: ReturnType<WriterQueue['write']> | undefined
   readonly #walLength: WalLength
   readonly #entries: EntryReader
   readonly #log: LogReader
@@ -201,7 +204,8 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   commit(batch: Batch): Promise<number> {
-    return this.#queue.write(batch, this.#epoch).then((outcome) => {
+    this.#newestWrite = this.#queue.write(batch, this.#epoch)
+    return this.#newestWrite.then((outcome) => {
       if ('sequence' in outcome) return this.#acknowledged(batch, outcome.sequence)
       throw new StoreError('failed', 'the writer returned no result')
     })
@@ -218,6 +222,11 @@ export class SqliteStore implements Store, ReplicaStore {
 
   queued(): readonly Batch[] {
     return this.#queue.queuedBatches
+  }
+
+  settled(): Promise<unknown> | undefined {
+    // If a queued batch fails, all after it fail, so the newest one stands for all of them.
+    return this.#queue.queuedBatches.length > 0 ? this.#newestWrite : undefined
   }
 
   onFailure(listener: () => void): () => void {
@@ -407,7 +416,7 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   /** The last applied group of the commit stream; undefined for a store that has never had one. */
-  get streamMark(): StreamMark | undefined {
+  get streamMark(): AppliedMark | undefined {
     return this.#read(() => streamMarkIn(this.#reader))
   }
 

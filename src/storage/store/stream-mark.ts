@@ -2,10 +2,10 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../../platform/errors.ts'
 import { factIn, writeFact } from '../sqlite/rows.ts'
-import type { StreamMark } from './commit-log.ts'
+import type { AppliedMark } from './commit-log.ts'
 
 /** Undefined for a database that has never had one. Throws a Fault for a damaged fact. */
-export function streamMarkIn(database: DatabaseSync): StreamMark | undefined {
+export function streamMarkIn(database: DatabaseSync): AppliedMark | undefined {
   const mark = factIn(database, 'stream')
   if (mark === undefined) return undefined
   if (!isStreamMark(mark)) throw new Fault('the position in the commit stream is damaged')
@@ -13,12 +13,12 @@ export function streamMarkIn(database: DatabaseSync): StreamMark | undefined {
 }
 
 /** Runs in the caller's transaction. */
-export function writeStreamMark(database: DatabaseSync, { stream, position }: StreamMark): void {
-  writeFact(database, 'stream', { stream, position })
+export function writeStreamMark(database: DatabaseSync, { stream, position, row }: AppliedMark): void {
+  writeFact(database, 'stream', { stream, position, row })
 }
 
-function isStreamMark(value: unknown): value is StreamMark {
+function isStreamMark(value: unknown): value is AppliedMark {
   if (typeof value !== 'object' || value === null) return false
-  const { stream, position } = value as Record<string, unknown>
-  return typeof stream === 'string' && Number.isSafeInteger(position)
+  const { stream, position, row } = value as Record<string, unknown>
+  return typeof stream === 'string' && Number.isSafeInteger(position) && Number.isSafeInteger(row)
 }

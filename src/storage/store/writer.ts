@@ -148,7 +148,7 @@ export class Writer {
     try {
       return this.transact(requests.length, () => {
         const results = requests.map((request) => this.#apply(request))
-        if (stream) writeStreamMark(this.#database, stream)
+        if (stream) writeStreamMark(this.#database, { ...stream, row: this.#position.sequence })
         return results
       })
     } catch (error) {

@@ -66,6 +66,7 @@ class CaseCore implements Core {
   readonly quotas = undefined
   readonly isSecondary = false
   readonly fence = undefined
+  readonly barrier = { settled: () => undefined }
   readonly knows = () => true
 
   get wrapping(): never {

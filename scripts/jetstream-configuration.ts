@@ -1,0 +1,18 @@
+/** NATS configuration for high availability on this machine: without users, for the demonstration, tests and benchmarks. */
+
+/** Each connection is of the account of outpost, which may ask the NATS servers whether they sync. */
+export function jetStreamConfiguration(storeDirectory: string, { region = 'global', sync = 'always' } = {}): string {
+  return [
+    `jetstream { store_dir: "${storeDirectory}", sync_interval: ${sync} }`,
+    'accounts {',
+    '  OUTPOST {',
+    '    jetstream: enabled',
+    '    users: [ { user: outpost, password: outpost } ]',
+    `    imports: [ { service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" }, to: "outpost.${region}.ha.nats" } ]`,
+    '  }',
+    '  SYS { exports: [ { service: "$SYS.REQ.SERVER.PING.STATSZ", response: stream, accounts: [OUTPOST] } ] }',
+    '}',
+    'system_account: SYS',
+    'no_auth_user: outpost',
+  ].join('\n')
+}

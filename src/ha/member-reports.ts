@@ -1,0 +1,66 @@
+/** The states of the members in the key-value bucket: each member reports its own, and the active server trims the stream by them. */
+import { TIMINGS } from '../cluster/nats/timings.ts'
+import type { HaBucket, MemberState } from './lease/lease.ts'
+import type { CommitStream } from './stream/commit-stream.ts'
+
+const TRIM_MS = 60_000
+/** A member that has not reported for this time is not waited for: it copies entries later. */
+const EXPIRY_MS = 24 * 3600 * 1000
+/** Messages that stay in the stream although every member has applied them. */
+const RETAINED_MESSAGES = 10_000
+/** A member that has missed this many reports is lost. */
+const MISSED_REPORTS = 5
+
+export interface MemberReportsOptions {
+  readonly bucket: HaBucket
+  readonly stream: CommitStream
+  readonly self: () => MemberState
+  /** Whether this server trims the stream. */
+  readonly isServing: () => boolean
+  readonly wallMs: () => number
+  readonly warn: (message: string, error: unknown) => void
+}
+
+export class MemberReports {
+  readonly #options: MemberReportsOptions
+  #reporting: NodeJS.Timeout | undefined
+  #trimming: NodeJS.Timeout | undefined
+  #isStopped = false
+
+  constructor(options: MemberReportsOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    const { isServing, warn } = this.#options
+    void this.#report()
+    this.#trimming = setInterval(() => {
+      if (isServing()) this.#trim().catch((error: unknown) => warn('commit stream not trimmed, retrying', error))
+    }, TRIM_MS).unref()
+  }
+
+  stop(): void {
+    this.#isStopped = true
+    clearTimeout(this.#reporting)
+    clearInterval(this.#trimming)
+  }
+
+  /** Whether a member reports at present. */
+  isHeard({ atMs }: MemberState): boolean {
+    return this.#options.wallMs() - atMs < MISSED_REPORTS * TIMINGS.haReportMs
+  }
+
+  async #report(): Promise<void> {
+    const { bucket, self, warn } = this.#options
+    await bucket.writeMember(self()).catch((error: unknown) => warn('member state not reported, retrying', error))
+    if (!this.#isStopped) this.#reporting = setTimeout(() => void this.#report(), TIMINGS.haReportMs).unref()
+  }
+
+  /** Removes what every member has applied. */
+  async #trim(): Promise<void> {
+    const { bucket, self, stream, wallMs } = this.#options
+    const awaited = (await bucket.members()).filter(({ atMs }) => wallMs() - atMs < EXPIRY_MS)
+    const applied = Math.min(self().applied, ...awaited.map((member) => member.applied))
+    await stream.trim(applied - RETAINED_MESSAGES)
+  }
+}

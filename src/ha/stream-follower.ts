@@ -1,0 +1,216 @@
+/**
+ * Keeps the database of a member a state of the commit stream: joins the stream, follows it, and copies the entries of another member when
+ * the stream does not reach this one any more.
+ *
+ * Nothing that was committed here is discarded: a database with commits that are not in the stream, as after a time without high
+ * availability, is refused with what to do.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { messageOf, Refusal } from '../platform/errors.ts'
+import type { Logger } from '../platform/log.ts'
+import type { LoggedGroup } from '../storage/store/commit-log.ts'
+import type { SqliteStore } from '../storage/store/store.ts'
+import { copyFromMember, pickSource } from './copy/member-copy.ts'
+import type { HaBucket } from './lease/lease.ts'
+import { type CommitMessage, MessageAssembler, samePosition } from './stream/commit-message.ts'
+import type { CommitStream } from './stream/commit-stream.ts'
+import { HistoryDiffers, StreamApplier } from './stream/stream-applier.ts'
+
+const RETRY_MS = 500
+
+export interface StreamFollowerOptions {
+  readonly store: SqliteStore
+  readonly stream: CommitStream
+  readonly connection: NatsConnection
+  readonly bucket: Pick<HaBucket, 'members'>
+  readonly region: string
+  readonly serverId: () => string
+  readonly wallMs: () => number
+  readonly logger: Logger
+  readonly warn: (message: string, error: unknown) => void
+}
+
+export class StreamFollower {
+  readonly #options: StreamFollowerOptions
+  #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
+  /** Row at which a copy of the entries is complete. */
+  #copiedAt = 0
+  /** The database is a state of the stream, or will be its first one. */
+  isJoined = false
+  /** Why the database does not follow the stream; undefined while it does. */
+  trouble: string | undefined
+  /** Sequence of the newest message that is known. */
+  received = 0
+
+  constructor(options: StreamFollowerOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    if (this.#following) return
+    const stop = new AbortController()
+    this.#following = { stop, ended: this.#run(stop.signal) }
+  }
+
+  /** Resolves when nothing is applied any more. */
+  async stop(): Promise<void> {
+    this.#following?.stop.abort()
+    await this.#following?.ended
+    this.#following = undefined
+  }
+
+  /** Applies all messages up to `last`, while stopped. `retried` repeats a request to NATS that fails. */
+  async catchUp(last: number, retried: <T>(request: () => Promise<T>) => Promise<T>): Promise<void> {
+    const { store, stream } = this.#options
+    const mark = store.streamMark
+    if (mark?.stream !== stream.identity) throw new HistoryDiffers('this server has not joined the commit stream')
+    const applier = new StreamApplier(store, stream.identity)
+    for (let next = mark.position + 1; next <= last; ) {
+      const messages = await retried(() => collected(stream.readFrom(next)))
+      if (messages.length === 0) throw new HistoryDiffers(`message ${next} is not in the commit stream`)
+      for (const message of messages) await applier.add({ ...message, pending: last - message.sequence })
+      next += messages.length
+    }
+    await applier.flush()
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { store, warn } = this.#options
+    while (!signal.aborted) {
+      try {
+        this.isJoined = await this.#prepare(signal)
+        if (this.isJoined) this.trouble = undefined
+        if (store.streamMark) await this.#apply(signal)
+      } catch (error) {
+        if (signal.aborted) return
+        if (error instanceof HistoryDiffers) await this.#copyAfter(error, signal)
+        else {
+          if (error instanceof Refusal || isStoreFailure(error)) this.trouble = messageOf(error)
+          warn('following the commit stream failed, retrying', error)
+        }
+      }
+      await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined)
+    }
+  }
+
+  async #apply(signal: AbortSignal): Promise<void> {
+    const { store, stream } = this.#options
+    const applier = new StreamApplier(store, stream.identity)
+    for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
+      this.received = message.sequence + message.pending
+      await applier.add(message)
+      if (!store.isWhole && store.position().sequence >= this.#copiedAt) await store.finishCopy()
+      this.trouble = undefined
+    }
+    await applier.flush()
+  }
+
+  /** Makes the database one that the stream continues. False while this server cannot become active. */
+  async #prepare(signal: AbortSignal): Promise<boolean> {
+    const { store, stream } = this.#options
+    const { first, last } = await stream.bounds()
+    const mark = store.streamMark
+    if (mark?.stream === stream.identity) {
+      this.#requireNoOwnCommits(mark.row)
+      if (mark.position > last) throw lostMessages(last, mark.position)
+      if (!store.isWhole || mark.position + 1 < first) await this.#copy(signal)
+      return true
+    }
+    // The first active server writes where the stream begins.
+    if (last === 0) return store.position().sequence > 0
+    const payload = await stream.read(first)
+    const message = payload && new MessageAssembler().add(payload)
+    if (first === 1 && message?.kind === 'base' && (await this.#joinAt(message))) return true
+    this.#requireNoOwnCommits(0)
+    await this.#copy(signal)
+    return true
+  }
+
+  /** True if the stream begins with the state of this database. */
+  async #joinAt({ clusterId, position }: Extract<CommitMessage, { kind: 'base' }>): Promise<boolean> {
+    const { store, stream } = this.#options
+    const here = store.position()
+    const isEmpty = here.sequence === 0
+    if (!isEmpty && store.clusterId !== clusterId) throw otherCluster(store.clusterId, clusterId)
+    if (!samePosition(here, position)) return false
+    const mark = { stream: stream.identity, position: 1 }
+    if (isEmpty) {
+      await store.beginCopy(here, clusterId, mark)
+      await store.finishCopy()
+    } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
+    return true
+  }
+
+  /** Throws a Refusal if the database has commits after a row that are not in the stream. */
+  #requireNoOwnCommits(row: number): void {
+    const own = this.#options.store.position().sequence - row
+    if (own > 0) throw ownCommits(own, this.#options.stream.name)
+  }
+
+  /** Copies the entries that differ from another member's. */
+  async #copy(signal: AbortSignal): Promise<void> {
+    const { bucket, connection, logger, region, serverId, store, stream, wallMs } = this.#options
+    this.isJoined = false
+    const source = pickSource(await bucket.members(), serverId(), wallMs())
+    const startedAtMs = performance.now()
+    const copied = await copyFromMember({ connection, region, source, store, stream: stream.identity, signal })
+    this.#copiedAt = copied.sequence
+    if (store.position().sequence >= copied.sequence) await store.finishCopy()
+    const tookMs = Math.round(performance.now() - startedAtMs)
+    const { entries } = copied
+    logger.info('entries copied from another member', { member: source.name, entries, took_ms: tookMs })
+  }
+
+  async #copyAfter({ message }: HistoryDiffers, signal: AbortSignal): Promise<void> {
+    const { logger, warn } = this.#options
+    this.trouble = `the entries differ from the commit stream: ${message}`
+    logger.error('entries differ from the commit stream, copying them from another member', { error: message })
+    try {
+      await this.#copy(signal)
+      this.trouble = undefined
+    } catch (error) {
+      warn('copying the entries failed, retrying', error)
+    }
+  }
+}
+
+async function collected<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = []
+  for await (const item of items) all.push(item)
+  return all
+}
+
+/** Moves the mark of a database without a change of entries. */
+export function emptyGroup(stream: string, position: number, firstSequence: number): LoggedGroup {
+  return { bytes: new ArrayBuffer(0), lengths: [], epoch: 0, mark: { stream, position, firstSequence, atMs: 0 } }
+}
+
+const JOIN = 'to join with the entries of the stream, stop this server and move its database away'
+
+function otherCluster(own: string, streams: string): Refusal {
+  return new Refusal(
+    'conflict',
+    `this server has secrets of cluster ${own}, the commit stream those of ${streams}; ${JOIN}`,
+  )
+}
+
+function ownCommits(count: number, stream: string): Refusal {
+  return new Refusal(
+    'conflict',
+    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha; ${JOIN}; to keep its ` +
+      `entries instead, stop all servers, delete the stream (nats stream rm ${stream}), and start this server first`,
+  )
+}
+
+function lostMessages(last: number, applied: number): Refusal {
+  return new Refusal(
+    'conflict',
+    `the commit stream ends at message ${last}, this server has applied ${applied}: NATS lost acknowledged messages. Stop all ` +
+      'servers, delete the stream, and start the server with the highest position first',
+  )
+}
+
+function isStoreFailure(error: unknown): boolean {
+  return error instanceof Error && error.name === 'StoreError'
+}
