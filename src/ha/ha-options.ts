@@ -7,10 +7,15 @@ export type HaPhase = 'starting' | 'standby' | 'taking over' | 'active' | 'stepp
 
 /** The secrets core, as this module uses it. */
 export interface HaCore {
-  /** `unsealed`: the server holds the root key and may become active. */
+  /** `unsealed`: the server may become active: it holds the root key, or it is a DR secondary. */
   readonly state: 'uninitialized' | 'sealed' | 'unsealed'
-  /** Opens the core on the entries of the database. */
-  open(): Promise<void>
+  /**
+   * This server is a DR secondary without the root key, such as before its initial sync. It may be active, so that the cluster follows its primary,
+   * and gives way to a member that has the key.
+   */
+  readonly lacksKey?: boolean
+  /** Opens the core on the entries of the database. `idleMs`: how long no server was active; undefined if that is not known. */
+  open(idleMs: number | undefined): Promise<void>
   /**
    * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
    * may end first, for a short time.

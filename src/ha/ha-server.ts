@@ -64,16 +64,9 @@ export class HaServer {
   #termEnded = new AbortController()
   /** The core was opened in this term; false during an initialization. */
   #hasOpened = false
-<<<<<<< HEAD
-  /** The database is a state of the commit stream, or will be its first one. */
-  #isJoined = false
-  /** Message of the stream at which a copy of the entries is complete. */
-  #copiedAt = 0
-  #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
-=======
->>>>>>> main
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
+  #nextYieldMs = Number.NEGATIVE_INFINITY
   #changing: Promise<unknown> = Promise.resolve()
   #wake: (() => void) | undefined
   #isStepDownRequested = false
@@ -139,6 +132,11 @@ export class HaServer {
     }
   }
 
+  /** Cluster addresses of the other members, as they have reported them. */
+  get otherClusterAddresses(): readonly string[] {
+    return this.#parts?.reports.otherClusterAddresses ?? []
+  }
+
   async removeMember(name: string): Promise<void> {
     await this.#parts?.bucket.removeMember(name)
   }
@@ -190,13 +188,25 @@ export class HaServer {
     if (isFull && this.#phase === 'active') void this.#yieldToAnother('the disk is full')
   }
 
-  async #yieldToAnother(reason: string): Promise<void> {
+  /** Whether an unsealed member could take over. */
+  async #hasSuccessor(): Promise<boolean> {
     const { serverId } = this.#options
     const members = await this.members().catch(() => [])
     const isHeard = (member: MemberState) => this.#parts?.reports.isHeard(member) ?? false
-    const canTakeOver = (member: MemberState) =>
-      member.serverId !== serverId && member.state === 'standby' && isHeard(member)
-    if (members.some(canTakeOver)) await this.#leaveTerm(reason, true)
+    return members.some((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
+  }
+
+  /** Looks at the members at the interval of their reports. */
+  async #yieldToKeyHolder(): Promise<void> {
+    if (this.#nowMs() < this.#nextYieldMs) return
+    this.#nextYieldMs = this.#nowMs() + TIMINGS.haReportMs
+    if (!(await this.#hasSuccessor())) return
+    this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
+    await this.#leaveTerm('an unsealed member can take over', true)
+  }
+
+  async #yieldToAnother(reason: string): Promise<void> {
+    if (await this.#hasSuccessor()) await this.#leaveTerm(reason, true)
     else this.#logger.warn('this server stays active, no other member can take over', { reason })
   }
 
@@ -286,20 +296,19 @@ export class HaServer {
     if (this.#phase === 'active' && this.#hasOpened && core.state !== 'unsealed') {
       return this.#leaveTerm('the secrets core was sealed', true)
     }
+    if (this.#phase === 'active' && core.lacksKey) return this.#yieldToKeyHolder()
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
-    const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
+    const yields = this.#nowMs() < this.#pausedUntilMs || core.lacksKey
+    const waitMs = yields ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
     await this.#exclusive(() => this.#takeOver(parts, true))
   }
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
-<<<<<<< HEAD
-    const isReady = core.state === 'unsealed' && this.#isJoined && !store.isJoining
-=======
-    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && store.isWhole
->>>>>>> main
+    const isReady =
+      core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.isJoining
     return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
@@ -315,7 +324,7 @@ export class HaServer {
     try {
       await parts.follower.stop()
       await this.#beginTerm(parts)
-      if (opensCore) await core.open()
+      if (opensCore) await core.open(parts.lease.idleMs)
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
       this.#setPhase('active')
       this.takeovers++
@@ -446,169 +455,14 @@ export class HaServer {
     if (!connection.isClosed()) connection.publish(this.#hintSubject)
   }
 
-<<<<<<< HEAD
-  /** Follows the stream until `stopFollowing`. */
-  #follow(parts: OpenParts): void {
-    if (this.#isStopped || this.#phase === 'active' || this.#phase === 'taking over') return
-    const stop = new AbortController()
-    const ended = this.#followUntil(parts, stop.signal)
-    this.#following = { stop, ended }
-  }
-
-  async #followUntil(parts: OpenParts, signal: AbortSignal): Promise<void> {
-    const { store } = this.#options
-    while (!signal.aborted) {
-      try {
-        this.#isJoined = await this.#prepare(parts, signal)
-        if (store.streamMark) await this.#applyFrom(parts, signal)
-      } catch (error) {
-        if (!signal.aborted) await this.#recover(parts, error, signal)
-      }
-      if (!signal.aborted) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined)
-    }
-  }
-
-  async #applyFrom({ stream }: OpenParts, signal: AbortSignal): Promise<void> {
-    const { store } = this.#options
-    const applier = new StreamApplier(store, stream.identity)
-    for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
-      this.#received = message.sequence + message.pending
-      await applier.add(message)
-      if (store.isJoining && this.positions.applied >= this.#copiedAt) await store.finishMemberCopy()
-      this.trouble = undefined
-    }
-    await applier.flush()
-  }
-
-  /** Makes the database one that the stream continues. False while this server cannot become active. */
-  async #prepare(parts: OpenParts, signal: AbortSignal): Promise<boolean> {
-    const { store } = this.#options
-    const { stream } = parts
-    const { first, last } = await stream.bounds()
-    const mark = store.streamMark
-    if (mark?.stream === stream.identity && !store.isJoining) {
-      if (mark.position > last)
-        throw new HistoryDiffers(
-          `the commit stream lost messages: it ends at ${last}, this server has ${mark.position}`,
-        )
-      if (mark.position + 1 < first) await this.#copy(parts, signal)
-      return true
-    }
-    // The first active server writes where the stream begins.
-    if (last === 0) return store.position().sequence > 0
-    const payload = await stream.read(first)
-    const message = payload && new MessageAssembler().add(payload)
-    const isEmpty = store.position().sequence === 0
-    if (message?.kind === 'base' && first === 1) {
-      const here = store.position()
-      const isSame =
-        here.sequence === message.position.sequence && Buffer.compare(here.checksum, message.position.checksum) === 0
-      // A DR secondary of the cluster has the same entries, in another role.
-      const isSameRole = store.roleDigest === message.role
-      if (isSame && isSameRole && (isEmpty || store.clusterId === message.clusterId)) {
-        if (isEmpty) {
-          const { clusterId } = message
-          const mark1 = { stream: stream.identity, position: 1 }
-          const plain = { role: 'own', epoch: store.epoch, isCopying: false, shared: [] } as const
-          await store.beginMemberCopy({ ...plain, position: here, clusterId, mark: mark1 })
-          await store.finishMemberCopy()
-        } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
-        return true
-      }
-      if (!isEmpty && store.clusterId !== message.clusterId) {
-        throw new Refusal(
-          'conflict',
-          `this server has secrets of cluster ${store.clusterId}, the commit stream those of ${message.clusterId}: ${MOVE_AWAY}`,
-        )
-      }
-    }
-    if (!isEmpty && mark === undefined)
-      throw new Refusal('conflict', `this server has secrets that are not in the commit stream: ${MOVE_AWAY}`)
-    await this.#copy(parts, signal)
-    return true
-  }
-
-  /** Copies the entries that differ from another member's. */
-  async #copy({ bucket, connection, stream }: OpenParts, signal: AbortSignal): Promise<void> {
-    const { serverId, store } = this.#options
-    this.#isJoined = false
-    const source = await pickSource(await bucket.members(), serverId, this.#wallMs())
-    const startedAtMs = this.#nowMs()
-    const copied = await copyFromMember({
-      connection,
-      region: this.#options.region,
-      source,
-      store,
-      stream: stream.identity,
-      signal,
-    })
-    this.#copiedAt = copied.completeAt
-    if (this.positions.applied >= copied.completeAt) await store.finishMemberCopy()
-    const tookMs = Math.round(this.#nowMs() - startedAtMs)
-    this.#logger.info('entries copied from another member', {
-      member: source.name,
-      entries: copied.entries,
-      took_ms: tookMs,
-    })
-  }
-
-  async #recover(parts: OpenParts, error: unknown, signal: AbortSignal): Promise<void> {
-    if (error instanceof HistoryDiffers) {
-      this.trouble = `the entries differ from the commit stream: ${error.message}`
-      this.#logger.error('entries differ from the commit stream, copying them from another member', {
-        error: error.message,
-      })
-      await this.#copy(parts, signal).then(
-        () => (this.trouble = undefined),
-        (why: unknown) => this.#warn('copying the entries failed, retrying', why),
-      )
-      return
-    }
-    if (error instanceof Refusal || isStoreFailure(error)) this.trouble = messageOf(error)
-    this.#warn('following the commit stream failed, retrying', error)
-  }
-
-  async #stopFollowing(): Promise<void> {
-    const following = this.#following
-    following?.stop.abort()
-    await following?.ended
-    this.#following = undefined
-  }
-
-  #report(bucket: HaBucket): void {
-    const report = async () => {
-      if (this.#isStopped) return
-      await bucket
-        .writeMember(this.#state())
-        .catch((error: unknown) => this.#warn('member state not reported, retrying', error))
-      setTimeout(() => void report(), TIMINGS.haReportMs).unref()
-    }
-    void report()
-  }
-
-  #trimRegularly(stream: CommitStream): void {
-    const timer = setInterval(() => {
-      if (this.#isStopped) return clearInterval(timer)
-      if (this.isServing) this.#trim(stream).catch((error: unknown) => this.#warn('commit stream not trimmed, retrying', error))
-    }, TRIM_MS).unref()
-  }
-
-  /** Removes what every member has applied. */
-  async #trim(stream: CommitStream): Promise<void> {
-    const members = await this.members()
-    const awaited = members.filter(({ atMs }) => this.#wallMs() - atMs < MEMBER_EXPIRY_MS)
-    const applied = Math.min(this.positions.applied, ...awaited.map((member) => member.applied))
-    await stream.trim(applied - RETAINED_MESSAGES)
-  }
-
-=======
->>>>>>> main
   #state(): MemberState {
     const { addresses, core, name, serverId, store, version } = this.#options
-    const state = this.#phase === 'active' ? 'active' : core.state === 'unsealed' ? 'standby' : core.state
+    const passive = core.lacksKey ? 'sealed' : core.state === 'unsealed' ? 'standby' : core.state
+    const state = this.#phase === 'active' ? 'active' : passive
+    const { api: apiAddress, cluster: clusterAddress } = addresses()
     const { applied } = this.positions
     const row = store.position().sequence
-    return { name, serverId, apiAddress: addresses().api, version, state, row, applied, atMs: this.#wallMs() }
+    return { name, serverId, apiAddress, clusterAddress, version, state, row, applied, atMs: this.#wallMs() }
   }
 
   #setPhase(phase: HaPhase): void {

@@ -26,6 +26,8 @@ export class MemberReports {
   #reporting: NodeJS.Timeout | undefined
   #trimming: NodeJS.Timeout | undefined
   #isStopped = false
+  /** Of the members at the last report. */
+  otherClusterAddresses: readonly string[] = []
 
   constructor(options: MemberReportsOptions) {
     this.#options = options
@@ -52,7 +54,14 @@ export class MemberReports {
 
   async #report(): Promise<void> {
     const { bucket, self, warn } = this.#options
-    await bucket.writeMember(self()).catch((error: unknown) => warn('member state not reported, retrying', error))
+    const own = self()
+    try {
+      await bucket.writeMember(own)
+      const others = (await bucket.members()).filter(({ name }) => name !== own.name)
+      this.otherClusterAddresses = others.map(({ clusterAddress }) => clusterAddress).filter((address) => address !== '')
+    } catch (error) {
+      warn('member state not reported, retrying', error)
+    }
     if (!this.#isStopped) this.#reporting = setTimeout(() => void this.#report(), TIMINGS.haReportMs).unref()
   }
 

@@ -34,7 +34,7 @@ const BUNDLE = v.object({
   /** `https://host:port` or `host:port`. */
   cluster_addr: text,
   /** Of the other members of an HA cluster. */
-  cluster_addrs: v.optional(v.pipe(v.array(text), v.maxLength(ADDRESSES_MAX)), []),
+  cluster_addrs: v.optional(v.pipe(v.array(text), v.maxLength(ADDRESSES_MAX))),
   api_addr: v.pipe(v.string(), v.maxLength(TEXT_MAX)),
   ca_cert: text,
   client_cert: text,
@@ -146,7 +146,7 @@ export function upstreamOf(bundle: Bundle): KnownUpstream {
     certificate: bundle.client_cert,
     key: bundle.client_key,
     address: bundle.cluster_addr,
-    known: bundle.cluster_addrs,
+    known: bundle.cluster_addrs ?? [],
     api: bundle.api_addr,
     hasJoined: false,
   }

@@ -42,6 +42,7 @@ const MEMBER = v.object({
   name: text,
   serverId: text,
   apiAddress: text,
+  clusterAddress: text,
   version: text,
   state: v.picklist(['active', 'standby', 'sealed', 'uninitialized']),
   /** Sequence of the newest row of the replication log. */
@@ -143,6 +144,10 @@ export class ActiveLease {
   #holder: LeaseHolder | undefined
   #revision = -1
   #seenAtMs = 0
+  /** A change of the entry was seen, so `#seenAtMs` is when a server was active, and not when this one has read the entry first. */
+  #hasSeenChange = false
+  /** How long no server may have been active before this one; undefined if that is not known. */
+  idleMs: number | undefined
   /** While this server holds it. */
   #validUntilMs = Number.NEGATIVE_INFINITY
   #term = 0
@@ -184,6 +189,7 @@ export class ActiveLease {
   }
 
   #see(holder: LeaseHolder | undefined, revision: number): void {
+    this.#hasSeenChange ||= this.#revision >= 0
     this.#holder = holder
     this.#revision = revision
     this.#seenAtMs = this.#options.nowMs()
@@ -200,12 +206,14 @@ export class ActiveLease {
     const { nowMs, wallMs } = this.#options
     const sentAtMs = nowMs()
     const leaseMs = TIMINGS.haLeaseMs
+    const idleMs = this.#hasSeenChange ? sentAtMs - this.#seenAtMs : undefined
     const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false }
     try {
       const revision = await this.#options.bucket.writeHolder(holder, this.#revision)
       this.#holder = { ...holder, term: revision }
       this.#revision = this.#term = revision
       this.#validUntilMs = sentAtMs + leaseMs
+      this.idleMs = idleMs
       return true
     } catch {
       return false

@@ -9,13 +9,8 @@ import { MalformedBatch } from '../../storage/sqlite/batch.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { NotChained } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
-<<<<<<< HEAD
-import { type CommitMessage, MessageAssembler, type OrderMessage, samePosition } from './commit-message.ts'
-import type { StoredMessage } from './commit-stream.ts'
-=======
-import { type CommitMessage, MessageAssembler, samePosition } from './commit-message.ts'
 import type { StoredMessage } from './arrived-messages.ts'
->>>>>>> main
+import { type CommitMessage, MessageAssembler, type OrderMessage, samePosition } from './commit-message.ts'
 
 const GROUPS_MAX = 256
 const BYTES_MAX = 8 << 20

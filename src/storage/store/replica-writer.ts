@@ -11,7 +11,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { type Batch, checkBatch, decodeBatch, isLocal, MalformedBatch, REPLICATION_PREFIX } from '../sqlite/batch.ts'
 import { checksumOf, type LogRow, type CommitPosition, writeFact } from '../sqlite/rows.ts'
 import type { StreamMark } from './commit-log.ts'
-import { writeStreamMark } from './stream-mark.ts'
+import { leaveStream, writeStreamMark } from './stream-mark.ts'
 import {
   isCopyingIn,
   isJoiningIn,
@@ -120,7 +120,9 @@ export class ReplicaWriter {
   #transact(rows: number, mark: StreamMark | undefined, work: () => void): void {
     this.#writer.transact(rows, () => {
       work()
-      if (mark) writeStreamMark(this.#database, mark)
+      const row = this.#writer.position.sequence
+      if (mark) writeStreamMark(this.#database, { ...mark, row })
+      else leaveStream(this.#database)
     })
   }
 
@@ -138,10 +140,6 @@ export class ReplicaWriter {
     this.#transact(0, mark, () => {
       this.#writer.standAt(from, Math.max(this.#writer.epoch, from.epoch))
       if (clusterId !== undefined) writeFact(this.#database, 'cluster', clusterId)
-<<<<<<< HEAD
-=======
-      if (stream) writeStreamMark(this.#database, { ...stream, row: from.sequence })
->>>>>>> main
     })
   }
 

@@ -4,7 +4,7 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { TreeUpdater } from '../merkle/tree-updater.ts'
-import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put, scopeOf } from '../sqlite/batch.ts'
+import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put, REPLICATION_PREFIX, scopeOf } from '../sqlite/batch.ts'
 import {
   type LogBase,
   baseIn,
@@ -23,7 +23,7 @@ import {
   writeFact,
 } from '../sqlite/rows.ts'
 import type { StreamMark } from './commit-log.ts'
-import { writeStreamMark } from './stream-mark.ts'
+import { leaveStream, writeStreamMark } from './stream-mark.ts'
 import { NotChained, roleIn, type StoreRole } from './replica.ts'
 
 export interface WriteRequest {
@@ -177,6 +177,8 @@ export class Writer {
     if (generation <= this.#failedGeneration) return { kind: 'dropped' }
     const changes = decodeBatch(batch)
     if (isLocal(changes)) {
+      const [first = changes.deletes[0] ?? ''] = changes.puts.map(({ path }) => path)
+      if (first.startsWith(REPLICATION_PREFIX)) leaveStream(this.#database)
       this.change(changes, this.#position.sequence)
       return { kind: 'written', sequence: this.#position.sequence }
     }
