@@ -3,7 +3,7 @@
 /** Each connection is of the account of outpost, which may ask the NATS servers whether they sync. */
 export function jetStreamConfiguration(storeDirectory: string, { region = 'global', sync = 'always' } = {}): string {
   return [
-    `jetstream { store_dir: "${storeDirectory}", sync_interval: ${sync} }`,
+    `jetstream { store_dir: "${storeDirectory}", sync_interval: ${sync}, max_file_store: 1GB }`,
     'accounts {',
     '  OUTPOST {',
     '    jetstream: enabled',

@@ -8,10 +8,10 @@ import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'nod
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { jetStreamConfiguration } from './jetstream-configuration.ts'
 import { natsServerProgram } from './nats-server-program.ts'
 
 const OUTPOST = resolve(import.meta.dirname, '../bin/outpost')
-const REGION = 'global'
 const START_MS = 60_000
 const POLL_MS = 25
 /** Requests in progress may take 10 s to finish; after that processes are killed. */
@@ -416,26 +416,15 @@ function natsConfiguration(
   store: string,
 ) {
   const routes = all.map((each) => `"nats://${each.address}:${each.second}"`)
-  const status = '$SYS.REQ.SERVER.PING.STATSZ'
   return [
     `server_name: ${name}`,
     `listen: "${address}:${first}"`,
     `http: "${address}:${third}"`,
     'max_payload: 4MB',
-    `jetstream {\n  store_dir: "${store}"\n  sync_interval: always\n  max_file_store: 1GB\n}`,
     ...(all.length > 1
       ? [`cluster {\n  name: outpost\n  listen: "${address}:${second}"\n  routes: [${routes.join(', ')}]\n}`]
       : []),
-    'accounts {',
-    '  OUTPOST {',
-    '    jetstream: enabled',
-    '    users: [ { user: outpost, password: outpost } ]',
-    `    imports: [ { service: { account: SYS, subject: "${status}" }, to: "outpost.${REGION}.ha.nats" } ]`,
-    '  }',
-    `  SYS { exports: [ { service: "${status}", response: stream, accounts: [OUTPOST] } ] }`,
-    '}',
-    'system_account: SYS',
-    'no_auth_user: outpost',
+    jetStreamConfiguration(store),
     '',
   ].join('\n')
 }

@@ -80,7 +80,7 @@ export class ReplicationPart implements ReplicationSide {
       settings: config.server.replication,
       dataDir: config.dataDir,
       listenAddress: { host: config.addresses.cluster, port: config.ports.cluster },
-      addresses: () => ({ api: this.#options.apiAddress(), cluster: this.#clusterAddress() }),
+      addresses: () => ({ api: this.#options.apiAddress(), cluster: this.clusterAddress }),
       secrets: {
         protect: (name, value) => barrier.protect(name, value),
         reveal: (name, value) => barrier.reveal(name, value),
@@ -125,7 +125,8 @@ export class ReplicationPart implements ReplicationSide {
     return this.#last
   }
 
-  #clusterAddress(): string {
+  /** Where other clusters reach the replication link of this server, `host:port`. */
+  get clusterAddress(): string {
     const { config } = this.#options
     const { cluster } = config.advertise
     const { listening } = this.#replication ?? {}
@@ -137,7 +138,7 @@ export class ReplicationPart implements ReplicationSide {
 
   #noteAddress(): void {
     const { config, logger } = this.#options
-    if (this.#replication?.listening) writeAddress(config.dataDir, this.#clusterAddress(), logger, 'cluster.addr')
+    if (this.#replication?.listening) writeAddress(config.dataDir, this.clusterAddress, logger, 'cluster.addr')
   }
 
   #transition(): RoleTransitions {

@@ -12,7 +12,7 @@ import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
 import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
-import { Fault, Refusal } from '../../platform/errors.ts'
+import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
@@ -25,6 +25,9 @@ const RECONNECT_MS = 100
 /** Time for requests in progress before the core closes. */
 const DRAIN_MS = 500
 const DRAIN_LOOK_MS = 10
+/** Interval at which a standby looks whether its entries are to be verified, and number of new rows after which they are. */
+const VERIFY_LOOK_MS = 10_000
+const VERIFY_ROWS = 20_000
 /** A member that has not reported for this time is lost. */
 const LOST_MS = 5 * TIMINGS.haReportMs
 
@@ -34,6 +37,7 @@ export interface HaPartOptions {
   readonly logger: Logger
   readonly store: SqliteStore
   readonly apiAddress: () => string
+  readonly clusterAddress: () => string
 }
 
 /** The other members, as this module reaches them. */
@@ -47,13 +51,18 @@ export class HaPart implements HaSide {
   readonly #core: () => SecretsCore
   readonly #server: HaServer
   readonly routing: HaRouting
+  readonly #options: HaPartOptions
   #peers: HaPeers | undefined
+  #verifying: NodeJS.Timeout | undefined
+  /** Row up to which the entries were verified; -1 before the first time. */
+  #verifiedRow = -1
 
   /** `core`: once the module is open. */
   constructor(options: HaPartOptions, core: () => SecretsCore) {
     const { apiAddress, config, logger, store, version } = options
     const { nats } = config
     if (!nats) throw new Fault('server.ha needs nats')
+    this.#options = options
     this.#core = core
     const peers = () => this.#requiredPeers
     this.#server = new HaServer({
@@ -67,7 +76,7 @@ export class HaPart implements HaSide {
         return peers().serverId
       },
       version,
-      addresses: () => ({ api: apiAddress(), cluster: config.advertise.cluster ?? '' }),
+      addresses: () => ({ api: apiAddress(), cluster: options.clusterAddress() }),
       logger,
     })
     this.routing = new HaRouting({
@@ -91,6 +100,26 @@ export class HaPart implements HaSide {
   start(peers: HaPeers): void {
     this.#peers = peers
     this.#server.start()
+    this.#verifying = setInterval(() => void this.#verify(), VERIFY_LOOK_MS).unref()
+  }
+
+  /**
+   * Verifies the entries of a standby and stores the parts of the entry set, so that a takeover does not read all entries, and a change by
+   * another program is found before it.
+   */
+  async #verify(): Promise<void> {
+    const { logger, store } = this.#options
+    const { standby } = this.#core().barrier
+    const { sequence } = store.position()
+    const isDue = sequence - this.#verifiedRow >= VERIFY_ROWS || (this.#verifiedRow < 0 && sequence > 0)
+    if (this.#server.phase !== 'standby' || !standby.isHeld || !store.isWhole || !isDue) return
+    this.#verifiedRow = sequence
+    try {
+      await standby.verified(() => undefined, true)
+    } catch (error) {
+      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
+      logger.warn('entries not verified', { error: messageOf(error) })
+    }
   }
 
   #haCore(): HaCore {
@@ -178,6 +207,7 @@ export class HaPart implements HaSide {
   }
 
   async stop(): Promise<void> {
+    clearInterval(this.#verifying)
     await this.#server.stop()
   }
 }

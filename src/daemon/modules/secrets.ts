@@ -166,7 +166,19 @@ export class SecretsModule {
         ...(warning !== undefined && { warning }),
       },
     )
-    this.ha = Ha && new Ha({ config, version, logger: logger.named('ha'), store, apiAddress }, () => this.core)
+    this.ha =
+      Ha &&
+      new Ha(
+        {
+          config,
+          version,
+          logger: logger.named('ha'),
+          store,
+          apiAddress,
+          clusterAddress: () => this.replication.clusterAddress,
+        },
+        () => this.core,
+      )
     this.core = new SecretsCore({
       ...(this.ha && { ha: this.ha }),
       barrier,

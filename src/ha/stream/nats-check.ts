@@ -36,7 +36,11 @@ async function statesOf(
 ): Promise<{ readonly name: string; readonly isSynced: boolean }[]> {
   const states: { name: string; isSynced: boolean }[] = []
   try {
-    const answers = await connection.requestMany(subject, '', { strategy: 'stall', stall: STALL_MS, maxWait: COLLECT_MS })
+    const answers = await connection.requestMany(subject, '', {
+      strategy: 'stall',
+      stall: STALL_MS,
+      maxWait: COLLECT_MS,
+    })
     for await (const answer of answers) {
       const parsed = v.safeParse(ANSWER, answer.json())
       if (!parsed.success) continue
