@@ -307,8 +307,7 @@ export class HaServer {
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
-    const isReady =
-      core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.isJoining
+    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.isJoining
     return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 

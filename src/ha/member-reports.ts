@@ -58,7 +58,9 @@ export class MemberReports {
     try {
       await bucket.writeMember(own)
       const others = (await bucket.members()).filter(({ name }) => name !== own.name)
-      this.otherClusterAddresses = others.map(({ clusterAddress }) => clusterAddress).filter((address) => address !== '')
+      this.otherClusterAddresses = others
+        .map(({ clusterAddress }) => clusterAddress)
+        .filter((address) => address !== '')
     } catch (error) {
       warn('member state not reported, retrying', error)
     }

@@ -15,6 +15,7 @@ import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
+import type { ReplicationPart } from './dr.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
@@ -38,6 +39,8 @@ export interface HaPartOptions {
   readonly store: SqliteStore
   readonly apiAddress: () => string
   readonly clusterAddress: () => string
+  /** DR replication, which runs on the active server. */
+  readonly replication: () => Pick<ReplicationPart, 'begin' | 'end'>
 }
 
 /** The other members, as this module reaches them. */
@@ -92,6 +95,10 @@ export class HaPart implements HaSide {
     return this.#peers
   }
 
+  get otherClusterAddresses(): readonly string[] {
+    return this.#server.otherClusterAddresses
+  }
+
   get commitLog(): CommitLog {
     return this.#server.commitLog
   }
@@ -124,14 +131,26 @@ export class HaPart implements HaSide {
 
   #haCore(): HaCore {
     const core = this.#core
+    const { replication } = this.#options
     return {
       get state() {
         return stateOf(core())
       },
-      open: () => core().leaveStandby(),
+      get lacksKey() {
+        return core().isSecondary && !core().isActive && !core().barrier.standby.isHeld
+      },
+      async open(idleMs) {
+        await replication().begin(idleMs)
+        if (!core().isSecondary) await core().leaveStandby()
+      },
       async close(isOrderly) {
         const endMs = performance.now() + DRAIN_MS
         while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        // The core refuses commits at once; those that wait for a DR secondary fail with the end of the replication.
+        const closing = core().isActive ? core().enterStandby() : undefined
+        await replication().end()
+        await closing
+        // A promotion has ended meanwhile.
         if (core().isActive) await core().enterStandby()
       },
     }
@@ -142,7 +161,8 @@ export class HaPart implements HaSide {
   }
 
   get role(): HaSide['role'] {
-    return this.#server.phase === 'active' && this.#core().isActive ? 'active' : 'standby'
+    const core = this.#core()
+    return this.#server.phase === 'active' && (core.isActive || core.isSecondary) ? 'active' : 'standby'
   }
 
   get active(): HaActive | undefined {
@@ -213,6 +233,8 @@ export class HaPart implements HaSide {
 }
 
 function stateOf(core: SecretsCore): HaCore['state'] {
+  // A DR secondary follows its primary also while it is sealed, and before its initial sync.
+  if (core.isSecondary) return 'unsealed'
   if (!core.isInitialised) return 'uninitialized'
   return core.isActive || core.barrier.standby.isHeld ? 'unsealed' : 'sealed'
 }

@@ -154,6 +154,7 @@ export class SecretsModule {
       store,
       barrier,
       apiAddress,
+      ...(Ha && { members: { otherClusterAddresses: () => this.ha?.otherClusterAddresses ?? [] } }),
     })
     this.#seal = new Seal(
       store,
@@ -176,6 +177,7 @@ export class SecretsModule {
           store,
           apiAddress,
           clusterAddress: () => this.replication.clusterAddress,
+          replication: () => this.replication,
         },
         () => this.core,
       )

@@ -187,11 +187,11 @@ export class ReplicaWriter {
   }
 
   #repair({ asOf, puts, deletes }: RepairOrder): void {
-      const changed = this.#pathsChangedAfter(asOf)
-      this.#change({
-        puts: puts.filter(({ path }) => !changed.has(path)),
-        deletes: deletes.filter((path) => !changed.has(path)),
-      })
+    const changed = this.#pathsChangedAfter(asOf)
+    this.#change({
+      puts: puts.filter(({ path }) => !changed.has(path)),
+      deletes: deletes.filter((path) => !changed.has(path)),
+    })
   }
 
   #pathsChangedAfter(sequence: number): Set<string> {
