@@ -66,7 +66,8 @@ export class HaServer {
   #hasOpened = false
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
-  #nextYieldMs = Number.NEGATIVE_INFINITY
+  /** When this active server was seen without its root key. */
+  #keylessSinceMs = Number.POSITIVE_INFINITY
   #changing: Promise<unknown> = Promise.resolve()
   #wake: (() => void) | undefined
   #isStepDownRequested = false
@@ -196,10 +197,11 @@ export class HaServer {
     return members.some((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
   }
 
-  /** Looks at the members at the interval of their reports. */
+  /** Looks at the members after they have reported twice: the same change may have taken the key from all of them. */
   async #yieldToKeyHolder(): Promise<void> {
-    if (this.#nowMs() < this.#nextYieldMs) return
-    this.#nextYieldMs = this.#nowMs() + TIMINGS.haReportMs
+    this.#keylessSinceMs = Math.min(this.#keylessSinceMs, this.#nowMs())
+    if (this.#nowMs() - this.#keylessSinceMs < 2 * TIMINGS.haReportMs) return
+    this.#keylessSinceMs = this.#nowMs()
     if (!(await this.#hasSuccessor())) return
     this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
     await this.#leaveTerm('an unsealed member can take over', true)
@@ -297,6 +299,7 @@ export class HaServer {
       return this.#leaveTerm('the secrets core was sealed', true)
     }
     if (this.#phase === 'active' && core.lacksKey) return this.#yieldToKeyHolder()
+    this.#keylessSinceMs = Number.POSITIVE_INFINITY
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
     const yields = this.#nowMs() < this.#pausedUntilMs || core.lacksKey

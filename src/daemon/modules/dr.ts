@@ -260,6 +260,11 @@ export class ReplicationPart implements ReplicationSide {
     logger.warn(`${whose} has another root key (a rekey); next: outpost operator unseal`)
   }
 
+  get #storedBrief() {
+    const isBootstrapping = this.#stored.upstream !== undefined && !this.#options.store.isWhole
+    return { mode: isBootstrapping ? 'bootstrapping' : this.mode, sync: 'off' }
+  }
+
   get #storedFence() {
     const { config, store } = this.#options
     return fenceStateOf({ context: { store, settings: config.server.replication }, state: this.#stored }, undefined)
@@ -273,7 +278,7 @@ export class ReplicationPart implements ReplicationSide {
     }
     const mode = () => this.mode
     const fence = () => (this.#replication ? this.#replication.fence : this.#storedFence)
-    const brief = () => this.#replication?.brief ?? { mode: this.mode, sync: 'off' }
+    const brief = () => this.#replication?.brief ?? this.#storedBrief
     const address = () => this.#replication?.primaryAddress ?? this.#stored.upstream?.api
     const warnings = () => this.#replication?.warnings ?? []
     const listening = async (change: Promise<void>) => {
