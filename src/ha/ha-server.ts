@@ -278,6 +278,7 @@ export class HaServer {
         wallMs: this.#wallMs,
         warn,
       })
+      this.#stopping.signal.throwIfAborted()
       reports.start()
       serveCopies({ connection, region, serverId, store, logger: this.#logger })
       connection.subscribe(this.#hintSubject, { callback: () => this.wake() })

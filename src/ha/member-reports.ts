@@ -54,8 +54,8 @@ export class MemberReports {
 
   async #report(): Promise<void> {
     const { bucket, self, warn } = this.#options
-    const own = self()
     try {
+      const own = self()
       await bucket.writeMember(own)
       const others = (await bucket.members()).filter(({ name }) => name !== own.name)
       this.otherClusterAddresses = others

@@ -147,7 +147,7 @@ export class HaPart implements HaSide {
         const endMs = performance.now() + DRAIN_MS
         while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
         // The core refuses commits at once; those that wait for a DR secondary fail with the end of the replication.
-        const closing = core().isActive ? core().enterStandby() : undefined
+        const closing = core().isActive || core().isSuspended ? core().enterStandby() : undefined
         await replication().end()
         await closing
         // A promotion has ended meanwhile.
@@ -236,7 +236,9 @@ function stateOf(core: SecretsCore): HaCore['state'] {
   // A DR secondary follows its primary also while it is sealed, and before its initial sync.
   if (core.isSecondary) return 'unsealed'
   if (!core.isInitialised) return 'uninitialized'
-  return core.isActive || core.barrier.standby.isHeld ? 'unsealed' : 'sealed'
+  // A restore opens the core again, or seals it.
+  const isOpen = core.isActive || core.isSuspended
+  return isOpen || core.barrier.standby.isHeld ? 'unsealed' : 'sealed'
 }
 
 function memberOf(

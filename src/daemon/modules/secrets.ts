@@ -239,6 +239,7 @@ export class SecretsModule {
   #reasonToSkipSnapshot(): string | undefined {
     const { core } = this
     if (core.isSecondary) return 'DR secondary'
+    if (this.ha && !this.ha.isServing) return 'standby'
     if (core.fence) return 'fenced primary'
     return this.clusterId === undefined ? 'not initialized' : undefined
   }

@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
+import { metaSchema } from '../../storage/snapshot/format/snapshot-archive.ts'
 import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
 
 /** Version of these messages; a server refuses to read another one. */
@@ -41,6 +42,11 @@ const ORDER = v.variant('do', [
   v.object({ do: v.literal('repair'), asOf: whole, puts: entries, deletes: v.array(v.string()) }),
   v.object({ do: v.literal('finish copy') }),
   v.object({ do: v.literal('wipe') }),
+  v.object({ do: v.literal('stage'), at: whole, bytes: octets }),
+  v.object({
+    do: v.literal('restore'),
+    received: v.object({ meta: metaSchema, sha256: name, requires: v.array(v.string()) }),
+  }),
 ])
 
 const MESSAGE = v.variant('kind', [
@@ -144,6 +150,9 @@ export function orderOf(order: ReplicaOrder): OrderMessage['order'] {
   if (order.do === 'apply') return { do: 'apply', rows: [...order.rows] }
   if (order.do === 'copy' || order.do === 'repair') {
     return { ...order, puts: [...order.puts], deletes: [...order.deletes] }
+  }
+  if (order.do === 'restore') {
+    return { do: 'restore', received: { ...order.received, requires: [...order.received.requires] } }
   }
   return order
 }

@@ -16,6 +16,8 @@ import type { GroupMark, LoggedGroup, StreamMark } from './commit-log.ts'
 import { changesOf, type MemberCopyOrder, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained, type ReplicaState } from './replica.ts'
 import { streamMarkIn } from './stream-mark.ts'
+import { StagedSnapshot } from './staged-snapshot.ts'
+import { verifyRecords } from '../snapshot/format/snapshot-records.ts'
 import { applySnapshot, type ReceivedSnapshot } from './snapshot-entries.ts'
 import { type TreeAnswer, type TreeOrder, TreeWriter } from './tree-writer.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
@@ -114,6 +116,7 @@ export class DatabaseWriter {
   readonly #guard: FileGuard
   readonly #checkpoint: Checkpoint
   readonly #seen: SeenFile
+  readonly #staged: StagedSnapshot
   #cluster: string
   #writer: Writer
   #replica: ReplicaWriter
@@ -143,6 +146,7 @@ export class DatabaseWriter {
     this.#replica = new ReplicaWriter(this.#database, this.#writer)
     this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#seen = new SeenFile(path)
+    this.#staged = new StagedSnapshot(path)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#trimming = setTimeout(() => this.#trim(), TRIM_MS)
     port.report({ kind: 'open' })
@@ -265,7 +269,7 @@ export class DatabaseWriter {
       if (order.kind === 'member copy') return { id, state: this.#replicate(order.order) }
       if (order.kind === 'logged') return { id, state: this.#applyLogged(order.groups) }
       if (order.kind === 'tree') return { id, tree: this.#tree.execute(order.order) }
-      if (order.kind === 'check') this.#replica.check(order.order)
+      if (order.kind === 'check') this.#checkOrder(order.order)
       else if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#checkFiles()
       else if (order.kind === 'seen') this.#writeSeen()
@@ -284,8 +288,12 @@ export class DatabaseWriter {
   }
 
   #restore({ fd, ...received }: Extract<WriterOrder, { kind: 'restore' }>): void {
+    this.#replaceEntries(fd, received)
+  }
+
+  #replaceEntries(fd: number, received: ReceivedSnapshot, mark?: StreamMark): void {
     this.#guard.beforeCommit()
-    applySnapshot(this.#database, fd, received)
+    applySnapshot(this.#database, fd, received, mark)
     this.#writer = this.#newWriter()
     this.#replica = new ReplicaWriter(this.#database, this.#writer)
     this.#tree = new TreeWriter(this.#database, this.#writer)
@@ -297,8 +305,7 @@ export class DatabaseWriter {
   #replicate(order: ReplicaOrder | MemberCopyOrder, mark?: StreamMark): ReplicaState {
     for (;;) {
       try {
-        if (isMemberCopy(order)) this.#replica.executeMemberCopy(order)
-        else this.#replica.execute(order, mark)
+        this.#executeOrder(order, mark)
         break
       } catch (error) {
         if (failureOf(error).code !== FULL || !this.#freeReserve(changesOf(order))) throw error
@@ -310,6 +317,20 @@ export class DatabaseWriter {
     const { batches, bytes } = sizeOf(order)
     this.#checkpoint.add(batches, bytes)
     return this.#replica.state
+  }
+
+  #checkOrder(order: ReplicaOrder): void {
+    if (order.do !== 'restore') return this.#replica.check(order)
+    const { meta, requires, sha256 } = order.received
+    this.#staged.read((fd) => verifyRecords(fd, meta, sha256, requires))
+  }
+
+  #executeOrder(order: ReplicaOrder | MemberCopyOrder, mark: StreamMark | undefined): void {
+    if (isMemberCopy(order)) return this.#replica.executeMemberCopy(order)
+    if (order.do === 'stage') this.#staged.write(order.at, order.bytes)
+    if (order.do !== 'restore') return this.#replica.execute(order, mark)
+    this.#staged.read((fd) => this.#replaceEntries(fd, order.received, mark))
+    this.#staged.remove()
   }
 
   #replicateOwn(order: ReplicaOrder, mark: StreamMark | undefined): ReplicaState {
@@ -328,7 +349,14 @@ export class DatabaseWriter {
     this.#isBehindStream = false
     const newest = streamMarkIn(this.#database)
     const isApplied = newest?.stream === mark.stream && mark.position <= newest.position
-    return isApplied ? this.#replica.state : this.#replicate(order, mark)
+    if (isApplied) return this.#replica.state
+    try {
+      return this.#replicate(order, mark)
+    } catch (error) {
+      // This member lacks a part of the snapshot.
+      if (order.do === 'restore' && (error instanceof Refusal || isMissing(error))) throw new NotChained(error.message)
+      throw error
+    }
   }
 
   #raiseEpoch(epoch: number): void {
@@ -404,6 +432,10 @@ export class DatabaseWriter {
 /** The commit stream has it, so a transaction that is lost is applied again. */
 function isInStream(order: WriterOrder): boolean {
   return (order.kind === 'replica' || order.kind === 'logged order') && order.mark !== undefined
+}
+
+function isMissing(error: unknown): error is Error {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
 }
 
 function isMemberCopy(order: ReplicaOrder | MemberCopyOrder): order is MemberCopyOrder {

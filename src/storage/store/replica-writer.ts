@@ -11,6 +11,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { type Batch, checkBatch, decodeBatch, isLocal, MalformedBatch, REPLICATION_PREFIX } from '../sqlite/batch.ts'
 import { checksumOf, type LogRow, type CommitPosition, writeFact } from '../sqlite/rows.ts'
 import type { StreamMark } from './commit-log.ts'
+import type { ReceivedSnapshot } from './snapshot-entries.ts'
 import { leaveStream, writeStreamMark } from './stream-mark.ts'
 import {
   isCopyingIn,
@@ -31,6 +32,9 @@ export type ReplicaOrder =
   | ({ readonly do: 'repair'; readonly asOf: number } & EntryChanges)
   | { readonly do: 'finish copy' }
   | { readonly do: 'wipe' }
+  /** For a restore in an HA cluster (`staged-snapshot.ts`): a part of the snapshot's entries, and the restore itself. */
+  | { readonly do: 'stage'; readonly at: number; readonly bytes: Uint8Array }
+  | { readonly do: 'restore'; readonly received: ReceivedSnapshot }
 
 /** Copy of the entries of another member of an HA cluster. */
 export type MemberCopyOrder =
@@ -94,7 +98,7 @@ export class ReplicaWriter {
   }
 
   #checkShape(order: ReplicaOrder): void {
-    if (order.do === 'set role' || order.do === 'finish copy') return
+    if (order.do === 'set role' || order.do === 'finish copy' || order.do === 'stage') return
     if (order.do === 'repair' && this.#writer.role !== 'fenced') return this.#checkRepair(order)
     if (this.#writer.role !== 'replica') throw new MalformedBatch('this store is not a replica')
     if (order.do !== 'copy') return
@@ -113,7 +117,7 @@ export class ReplicaWriter {
       else if (order.do === 'finish copy') writeFact(this.#database, 'copy', false)
       else if (order.do === 'apply') this.#apply(order.rows)
       else if (order.do === 'copy') this.#change(order)
-      else this.#repair(order)
+      else if (order.do === 'repair') this.#repair(order)
     })
   }
 

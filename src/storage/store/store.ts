@@ -24,7 +24,7 @@
  * is either complete or absent.
  */
 import { hash } from 'node:crypto'
-import { statSync } from 'node:fs'
+import { readSync, statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import { type Batch, isLocal, LOCAL_PREFIX, REPLICATION_PREFIX } from '../sqlite/batch.ts'
@@ -101,6 +101,13 @@ export interface Store {
 export interface StoreOptions {
   readonly log?: LogLimits
 }
+
+/** Part of a snapshot that is sent to the members of an HA cluster. */
+const STAGED_BYTES = 4 << 20
+const NOTHING_STAGED: ReplicaOrder = { do: 'stage', at: 0, bytes: new Uint8Array() }
+const RESTORE_AT_ACTIVE =
+  'this server is not the active one of its cluster: restore the snapshot at the active one; a cluster without secrets is initialized and ' +
+  'unsealed first, and then accepts the snapshot with force'
 
 export class SqliteStore implements Store, ReplicaStore {
   readonly path: string
@@ -334,7 +341,9 @@ export class SqliteStore implements Store, ReplicaStore {
     }
     // Entries have changed without a commit of this process.
     if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
-    if (order.do === 'wipe' || order.do === 'finish member copy') for (const listener of this.#replaced) listener()
+    if (order.do === 'restore' && this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
+    const isReplaced = order.do === 'wipe' || order.do === 'restore' || order.do === 'finish member copy'
+    if (isReplaced) for (const listener of this.#replaced) listener()
   }
 
   /**
@@ -532,15 +541,36 @@ export class SqliteStore implements Store, ReplicaStore {
   async restore(fd: number, received: ReceivedSnapshot, onReplaced?: () => void): Promise<void> {
     if (this.role !== 'own')
       throw new Refusal('invalid_request', 'this store is not a primary: restore the snapshot on the primary')
-    const outcome = await this.#queue.orderRestore({ kind: 'restore', fd, ...received }, () => {
+    const outcome = await this.#queue.orderRestore(await this.#restoreOrder(fd, received), () => {
       this.#epoch = epochIn(this.#reader)
       this.#isWhole = true
       this.#queue.newest = this.position().sequence
+      this.#cache.clear()
       this.tree.changed()
       onReplaced?.()
     })
-    if ('refusal' in outcome) throw new Refusal('invalid_request', outcome.refusal)
+    if ('refusal' in outcome) {
+      if (this.#queue.commitLog) await this.#replicate(NOTHING_STAGED).catch(() => undefined)
+      throw new Refusal('invalid_request', outcome.refusal)
+    }
+    if ('notChained' in outcome) throw new StoreError('failed', outcome.notChained)
     if (this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
+  }
+
+  /** In an HA cluster the snapshot is first sent to all members. */
+  async #restoreOrder(fd: number, received: ReceivedSnapshot) {
+    const { commitLog } = this.#queue
+    if (!commitLog) return { kind: 'restore', fd, ...received } as const
+    if (commitLog.refusal) throw new Refusal('unavailable', RESTORE_AT_ACTIVE)
+    const { bytes } = received.meta
+    const chunk = Buffer.alloc(Math.min(bytes, STAGED_BYTES))
+    for (let at = 0; at === 0 || at < bytes; ) {
+      const length = readSync(fd, chunk, 0, Math.min(chunk.length, bytes - at), at)
+      await this.#replicate({ do: 'stage', at, bytes: chunk.subarray(0, length) })
+      if (length === 0) break
+      at += length
+    }
+    return { kind: 'replica', order: { do: 'restore', received } } as const
   }
 
   /** Waits for queued orders, then closes. */

@@ -365,8 +365,10 @@ export class WriterQueue {
       this.#startGeneration(error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
       throw error
     })
-    if ('state' in outcome) commitLog.executed(outcome.state.position.sequence)
-    else this.#startGeneration(new StoreError('failed', 'a change of the commit stream was not executed'))
+    if ('state' in outcome) {
+      this.#logged = outcome.state
+      commitLog.executed(outcome.state.position.sequence)
+    } else this.#startGeneration(new StoreError('failed', 'a change of the commit stream was not executed'))
     return outcome
   }
 
@@ -374,12 +376,19 @@ export class WriterQueue {
    * Queues a restore. Commits are refused until it has a result. On success calls `changed` and then the listeners, whose cached state
    * is obsolete.
    */
-  async orderRestore(order: OrderBody, changed: () => void): Promise<OrderResult> {
+  async orderRestore(
+    order: Extract<OrderBody, { kind: 'restore' | 'replica' }>,
+    changed: () => void,
+  ): Promise<OrderResult> {
     this.#refuseWhenDown()
     this.#isRestoring = true
     try {
-      const outcome = await this.#post(order)
-      if ('done' in outcome) {
+      const { commitLog } = this
+      const outcome =
+        order.kind === 'replica' && commitLog
+          ? await this.#replicateLogged(order.order, commitLog, () => undefined)
+          : await this.#post(order)
+      if ('done' in outcome || 'state' in outcome) {
         changed()
         this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))
       }
