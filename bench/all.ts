@@ -28,6 +28,8 @@ const FIGURES = [
   'store',
   'merkle',
   'dr-lag',
+  'ha',
+  'ha-takeover',
   'secrets',
   'audit',
   'leases',

@@ -38,6 +38,8 @@ export interface HaClusterOptions {
   readonly network?: MemberNetwork
   /** The launcher of outpost. */
   readonly program?: string
+  /** Further lines of the configuration of each server. */
+  readonly serverSettings?: string
   /** Further environment of a server. */
   readonly environmentOf?: (server: string) => Readonly<Record<string, string>>
   /** Called when a process ends that was not killed here. */
@@ -254,6 +256,7 @@ export class LocalHaCluster {
       `server {\n  enabled = true\n  ha {\n    enabled = true\n    replicas = ${this.#replicas}\n  }\n}`,
       `nats { servers = [${this.nats.map(({ url }) => `"${url}"`).join(', ')}] }`,
       'limits { http_max_conns_per_client = 0 }',
+      ...(this.#options.serverSettings === undefined ? [] : [this.#options.serverSettings]),
     ]
     writeFileSync(file, `${lines.join('\n')}\n`, { mode: 0o600 })
     const env = this.#options.environmentOf?.(name) ?? {}

@@ -56,6 +56,7 @@ export class TestBundles {
       target: 'node24',
       packages: 'external',
       legalComments: 'none',
+      define: LOCATIONS,
       logLevel: 'silent',
       plugins: [groupEntries(root, membersOf), sourceLocations],
     })
@@ -98,19 +99,27 @@ function groupEntries(root: string, membersOf: ReadonlyMap<string, readonly stri
   }
 }
 
-/** `import.meta` of each module stays that of its source. */
+/**
+ * `import.meta` of each module stays that of its source: constants before its first line, by the names that the bundler puts in place
+ * of the properties. It parses the source, so text in strings is left as it is.
+ */
+const LOCATIONS = {
+  'import.meta.dirname': 'sourceDirectory__',
+  'import.meta.filename': 'sourceFile__',
+  'import.meta.url': 'sourceUrl__',
+  'import.meta.main': 'false',
+}
+
 const sourceLocations: Plugin = {
   name: 'source-locations',
   setup(build) {
     build.onLoad({ filter: /\.ts$/ }, ({ path }) => {
       const text = readFileSync(path, 'utf8')
       if (!text.includes('import.meta.')) return undefined
-      const contents = text
-        .replaceAll('import.meta.dirname', JSON.stringify(dirname(path)))
-        .replaceAll('import.meta.filename', JSON.stringify(path))
-        .replaceAll('import.meta.url', JSON.stringify(pathToFileURL(path).href))
-        .replaceAll('import.meta.main', 'false')
-      return { contents, loader: 'ts' }
+      const [directory, file, url] = [dirname(path), path, pathToFileURL(path).href].map((each) => JSON.stringify(each))
+      // On the same line, so that lines keep their numbers.
+      const constants = `const sourceDirectory__ = ${directory}, sourceFile__ = ${file}, sourceUrl__ = ${url}; `
+      return { contents: constants + text, loader: 'ts' }
     })
   },
 }

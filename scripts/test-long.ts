@@ -177,6 +177,17 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_CLOUD_FAULTS: '1000', OUTPOST_CLOUD_KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'after 1,000 random faults of AWS and kills its users and keys are those of the leases',
   },
+  'ha-rounds': {
+    files: ['test/long/ha/rounds.test.ts'],
+    env: { OUTPOST_HA_ROUNDS: '100', OUTPOST_SEED: String(Date.now() % 1e9) },
+    proves:
+      'in 100 rounds of kills, pauses, partitions, full disks and clock steps the history of 20 clients of a high availability cluster is linearizable (needs root)',
+  },
+  'ha-defects': {
+    files: ['test/long/ha/planted-defects.test.ts'],
+    env: {},
+    proves: 'the checker finds planted defects of high availability (needs root)',
+  },
   'http-fuzz': {
     files: ['test/http/fuzz.test.ts', 'test/http/list-verb.test.ts'],
     env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_VANISH_ROUNDS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },

@@ -51,6 +51,8 @@ const YOUNG_AT_ONCE = '--min-semi-space-size=16'
 
 const TEST_PROCESS = `--require=${join(import.meta.dirname, 'test-process.cts')}`
 
+const failedBundles: string[] = []
+
 const OWN_NODE_OPTIONS = process.env['OUTPOST_NODE_OPTIONS'] ?? ''
 
 interface PhaseResult {
@@ -87,13 +89,19 @@ function chosenFiles(): string[] {
   return values.changed ? affectedTests(ROOT, files, values.since) : files
 }
 
+/** Repeated at the end, and fails the run: tests pass from the sources, too, and would only be slow. */
+function reportFailedBundle(what: string, error: unknown): void {
+  print(`bundling ${what} failed, the slower sources run: ${String(error)}`)
+  failedBundles.push(`bundling ${what} failed`)
+}
+
 /** The program that tests start: a bundle of the current sources, or the sources if bundling failed. */
 function chooseProgram(files: readonly string[]): void {
   try {
     const program = bundledProgram(ROOT, files.length >= BUNDLED_FROM_FILES)
     if (program !== undefined) process.env['OUTPOST_TEST_PROGRAM'] = program
   } catch (error) {
-    print(`bundling the program failed, tests start the slower sources: ${String(error)}`)
+    reportFailedBundle('the program', error)
   }
 }
 
@@ -103,7 +111,7 @@ async function bundledTests(groups: Groups): Promise<TestBundles | undefined> {
   try {
     return await TestBundles.make(ROOT, groups)
   } catch (error) {
-    print(`bundling the tests failed, they run from the slower sources: ${String(error)}`)
+    reportFailedBundle('the tests', error)
     return undefined
   }
 }
@@ -187,7 +195,7 @@ durations.keep(durationsMs)
 const secondsOf = ([file, ms]: [string, number]): [string, number] => [file, ms / 1000]
 showLargest('slowest files', ROOT, new Map([...durationsMs].map(secondsOf)))
 showLargest('processes with most of the CPU', ROOT, cpuSecondsByProcess(join(told, 'cpu')))
-const failures = phases.flatMap((phase) => phase.failures)
+const failures = [...failedBundles, ...phases.flatMap((phase) => phase.failures)]
 if (failures.length > 0) print(`\nfailed:\n${failures.join('\n')}`)
 print(`\n${Math.round((performance.now() - startedMs) / 1000)} s, ${Math.round(cpuSeconds())} s of CPU`)
 print(

@@ -124,6 +124,13 @@ function messageOf(node: Node, state?: NodeState): { subject: string; bytes: Buf
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
+const APPLY_MS = 60_000
+
+async function applied(roster: Roster, nodeCount: number): Promise<void> {
+  const endMs = performance.now() + APPLY_MS
+  do await turn()
+  while (roster.nodeCount < nodeCount && performance.now() < endMs)
+}
 
 async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Filled> {
   const roster = new Roster({ store: NO_STORE, logger })
@@ -142,9 +149,10 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
     nodes.push(node)
     const { subject, bytes } = messageOf(node, state)
     bus.publish(subject, bytes)
-    if (serial % 50 === 0) await turn()
+    // Large states are applied in slices, and refused while too many of them wait.
+    if (serial % 50 === 0) await applied(roster, serial - 50)
   }
-  await turn()
+  await applied(roster, count)
   const fillSeconds = (performance.now() - startMs) / 1000
   const { port, barePort } = await listen(api)
   globalThis.gc?.()

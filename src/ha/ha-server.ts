@@ -27,8 +27,10 @@ import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { serveCopies } from './copy/member-copy.ts'
 import { HaBucket, ActiveLease, type MemberState } from './lease/lease.ts'
+import { LeaderPlacement } from './leader-placement.ts'
 import { MemberReports } from './member-reports.ts'
 import { emptyGroup, StreamFollower } from './stream-follower.ts'
+import { askForRow, serveRow } from './active-row.ts'
 import { encodeMessage } from './stream/commit-message.ts'
 import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
 import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
@@ -73,6 +75,8 @@ export class HaServer {
   #isStepDownRequested = false
   /** Why the stream cannot be used. */
   #fault: string | undefined
+  /** Since when requests about the lease fail. */
+  #failing: { readonly sinceMs: number; readonly error: string } | undefined
   takeovers = 0
 
   constructor(options: HaServerOptions) {
@@ -82,6 +86,7 @@ export class HaServer {
     this.#wallMs = options.wallMs ?? Date.now
     this.#log = new StreamCommitLog(() => options.store.position(), this.#wallMs)
     this.#log.onRefused = () => void this.#leaveTerm('another server has published to the commit stream', false)
+    this.#log.onSlow = () => this.#logger.warn('commits wait for NATS, which does not acknowledge them')
     options.store.onFailure(() => this.#checkApplied())
   }
 
@@ -105,7 +110,18 @@ export class HaServer {
 
   /** Why this server cannot become active or does not follow the stream; undefined while it can. */
   get trouble(): string | undefined {
-    return this.#fault ?? this.#parts?.follower.trouble
+    return this.#fault ?? this.#natsTrouble ?? this.#parts?.follower.trouble
+  }
+
+  get #natsTrouble(): string | undefined {
+    if (!this.#failing || this.#nowMs() - this.#failing.sinceMs < TIMINGS.haFailingMs) return undefined
+    const { error } = this.#failing
+    return `NATS does not store commits and the lease (${error}): check that a majority of the NATS servers runs with JetStream`
+  }
+
+  #setFailing(error?: unknown): void {
+    this.#failing =
+      error === undefined ? undefined : { sinceMs: this.#failing?.sinceMs ?? this.#nowMs(), error: messageOf(error) }
   }
 
   get lease(): ActiveLease | undefined {
@@ -142,6 +158,17 @@ export class HaServer {
     await this.#parts?.bucket.removeMember(name)
   }
 
+  /** Applies what has arrived without waiting for more. */
+  hurry(): void {
+    this.#parts?.stream.hurry()
+  }
+
+  /** See `askForRow`. */
+  activeRow(): Promise<number | undefined> {
+    const { connection, lease } = this.#parts ?? {}
+    return askForRow(connection, this.#options.region, lease?.holder?.serverId)
+  }
+
   /** The core was unsealed or sealed: looks at the lease at once. */
   wake(): void {
     this.#wake?.()
@@ -155,12 +182,19 @@ export class HaServer {
     await this.#exclusive(async () => {
       const parts = this.#parts
       if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
-      const isEmpty = this.#options.store.position().sequence === 0 && (await parts.stream.bounds()).last === 0
-      if (!isEmpty) throw new Refusal('invalid_request', 'Vault is already initialized')
-      await parts.lease.poll()
-      if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
-        throw new Refusal('unavailable', 'another server is being initialized, try again')
+      try {
+        await parts.lease.poll()
+        if (this.#options.store.position().sequence > 0) throw alreadyInitialized()
+        if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
+          throw new Refusal('unavailable', 'another server is being initialized, try again')
+        }
+        if (this.#options.store.position().sequence === 0) return
+      } catch (error) {
+        if (error instanceof Refusal) throw error
+        throw new Refusal('unavailable', `NATS does not respond as required: ${messageOf(error)}; try again`)
       }
+      await this.#endTerm(parts, true)
+      throw alreadyInitialized()
     })
   }
 
@@ -243,6 +277,7 @@ export class HaServer {
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
         if (!this.#parts) this.#fault = messageOf(error)
+        else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
       await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
@@ -280,7 +315,16 @@ export class HaServer {
       })
       this.#stopping.signal.throwIfAborted()
       reports.start()
+      const placement = new LeaderPlacement({
+        connection,
+        streams: [stream.name, bucket.streamName],
+        isActive: () => this.isServing,
+        warn,
+      })
+      placement.start()
+      this.#stopping.signal.addEventListener('abort', () => placement.stop(), { once: true })
       serveCopies({ connection, region, serverId, store, logger: this.#logger })
+      serveRow({ connection, region, serverId, row: () => store.position().sequence, isServing: () => this.isServing })
       connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
       return { connection, stream, bucket, lease, follower, reports }
     } catch (error) {
@@ -303,6 +347,7 @@ export class HaServer {
     this.#keylessSinceMs = Number.POSITIVE_INFINITY
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
+    this.#setFailing()
     const yields = this.#nowMs() < this.#pausedUntilMs || core.lacksKey
     const waitMs = yields ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
@@ -409,7 +454,9 @@ export class HaServer {
           this.#termEnded.abort()
           return void this.#leaveTerm('another server holds the lease', false)
         }
+        this.#setFailing()
       } catch (error) {
+        this.#setFailing(error)
         this.#warn('lease not renewed, retrying', error)
       }
       if (parts.lease.term > 0)
@@ -499,4 +546,8 @@ export class HaServer {
     const text = messageOf(error)
     this.#logger[this.#logged.due(`${message} ${text}`) > 0 ? 'warn' : 'debug'](message, { error: text })
   }
+}
+
+function alreadyInitialized(): Refusal {
+  return new Refusal('invalid_request', 'Vault is already initialized')
 }

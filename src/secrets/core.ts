@@ -83,6 +83,8 @@ export interface CoreOptions {
    * engines do no periodic work, and engines that call other systems serve nothing (`isolatedEngine`).
    */
   readonly isIsolated?: boolean
+  /** The entries change below the barrier, by another server: no scan compares all of them. */
+  readonly isReplica?: boolean
 }
 
 export class SecretsCore implements Core {
@@ -222,7 +224,7 @@ export class SecretsCore implements Core {
     })
     this.#open = open
     this.#isCached = true
-    this.barrier.startScan()
+    if (!this.options.isReplica) this.barrier.startScan()
     if (this.options.isIsolated) return stopBackgroundWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
@@ -339,7 +341,11 @@ export class SecretsCore implements Core {
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
       else if (this.barrier.standby.isHeld)
-        this.options.logger.info('this server is a DR secondary and holds the root key of its primary')
+        this.options.logger.info(
+          this.isSecondary
+            ? 'this server is a DR secondary and holds the root key of its primary'
+            : 'this server is a standby and holds the root key of its cluster',
+        )
     } catch (error) {
       await this.seal()
       throw error

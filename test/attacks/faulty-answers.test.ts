@@ -5,9 +5,13 @@ import type { Page } from 'playwright-core'
 import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { openUi } from '../helpers/browser/page.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { OPS, startHost } from '../ui/hosts-fixture.ts'
 
 const skip = whyNoChromium() ?? false
+
+const LATER_ANSWERS_MS = 200
+const DEADLINE_MS = 30_000
 
 type Change = (value: unknown, key: string) => unknown
 
@@ -63,10 +67,11 @@ test('faulty answers of a host leave a page that can be used', { skip }, async (
       await changeAnswers(page, change)
       for (const view of views) {
         await page.evaluate(`history.pushState(null, '', '/ui${view}'); dispatchEvent(new PopStateEvent('popstate'))`)
-        await page.waitForTimeout(400)
-        const text = await page.locator('main').innerText({ timeout: 5000 })
-        assert.notEqual(text.trim(), '', `${view} is blank`)
-        assert.doesNotMatch(text, /^Loading/, view)
+        const shown = () => page.locator('main').innerText({ timeout: DEADLINE_MS })
+        await eventually(async () => !/^(?:Loading|$)/.test((await shown()).trim()), `${view} is loaded`, DEADLINE_MS)
+        // An answer that arrives later may make it blank.
+        await page.waitForTimeout(LATER_ANSWERS_MS)
+        assert.notEqual((await shown()).trim(), '', `${view} is blank`)
         assert.equal(await page.getByRole('link', { name: 'Status' }).isVisible(), true, view)
       }
       await page.getByRole('link', { name: 'Status' }).click()

@@ -31,8 +31,11 @@ test('step-down prints what the stock command prints, and has its exit codes', a
   })
   assert.deepEqual(
     core.asked.map(({ line }) => line),
-    ['PUT sys/step-down'],
+    ['GET sys/leader', 'PUT sys/step-down'],
   )
+  core.answers = { 'GET sys/leader': [200, { ...LEADER, is_self: false }] }
+  const { out: named } = await runAt(core, ['operator', 'step-down'])
+  assert.equal(named, 'Success! Stepped down: http://s1:4646\n', 'the addressed server is a standby')
   core.otherwise = [403, { errors: ['permission denied'] }]
   const { code, err, out } = await runAt(core, ['operator', 'step-down'])
   assert.deepEqual([code, out], [2, ''])

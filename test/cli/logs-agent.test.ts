@@ -1,7 +1,5 @@
 import assert from 'node:assert/strict'
 import { appendFileSync, mkdirSync, unlinkSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -10,18 +8,11 @@ import { writeManifest } from '../host/allocations/host-fixture.ts'
 import { ALLOC_ID } from './fake-agent.ts'
 import { OUTPOST, start } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  const { port } = server.address() as AddressInfo
-  await new Promise((done) => server.close(done))
-  return port
-}
+import { quietPort } from '../helpers/quiet-port.ts'
 
 test('an agent that is killed again and again while its log is written and rotated: every line, once', async (t) => {
   const directory = workDirectory(t)
-  const port = await freePort()
+  const port = await quietPort()
   const config = join(directory, 'agent.hcl')
   writeFileSync(
     config,

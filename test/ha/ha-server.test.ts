@@ -3,6 +3,7 @@ import '../helpers/short-ha-timings.ts'
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { jetstreamManager } from '@nats-io/jetstream'
 import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
@@ -45,6 +46,26 @@ test('one member is active, the other applies its commits, and takes over after 
   assert.ok(samePosition(a.store.position(), b.store.position()))
 })
 
+test('a member that has applied the whole stream waits for the next message, without errors', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  const lines = b.lines.length
+  // Longer than the pause after an error.
+  await sleep(1200)
+  await a.put('x', '1')
+  const sentAtMs = performance.now()
+  await b.has('x', '1')
+  assert.ok(performance.now() - sentAtMs < 400)
+  assert.deepEqual(
+    b.lines.slice(lines).filter(({ message }) => message.includes('failed')),
+    [],
+  )
+})
+
 test('a member without NATS stops serving before another one is active, and its commit has an unknown outcome', async (t) => {
   const nats = await startJetStream(t)
   const a = await HaTestMember.start(t, nats, 'a')
@@ -70,6 +91,24 @@ test('a member without NATS stops serving before another one is active, and its 
   assert.equal(b.read('x'), 'new')
   await a.server.stop()
   await assert.rejects(late, (error) => error instanceof StoreError && error.kind === 'standby')
+})
+
+test('NATS without a majority is a fault of each member, which ends with it', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  await eventually(() => b.server.lease?.isSeenValid)
+  nats.signal('SIGSTOP')
+  await eventually(() => !a.server.isServing && !b.server.lease?.isSeenValid)
+  for (const { server } of [a, b]) {
+    await eventually(() => server.trouble?.includes('check that a majority of the NATS servers runs'))
+  }
+  nats.signal('SIGCONT')
+  await eventually(() => a.server.isServing || b.server.isServing)
+  await eventually(() => a.server.trouble === undefined && b.server.trouble === undefined)
 })
 
 test('the stream refuses a group of an earlier term, which ends the activity of its server', async (t) => {

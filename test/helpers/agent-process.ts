@@ -49,7 +49,7 @@ export function noOtherUsers(): string | undefined {
 }
 
 /** A directory for one test, writable for all users so that an agent of another user can run in it. */
-export function workDirectory(t: TestContext): string {
+export function workDirectory(t: Pick<TestContext, 'after'>): string {
   const path = realpathSync(mkdtempSync(join(tmpdir(), 'outpost-system-')))
   chmodSync(path, 0o777)
   // An agent of the test may still write: hooks run in the order of their registration.
@@ -57,7 +57,11 @@ export function workDirectory(t: TestContext): string {
   return path
 }
 
-export function spawnAgent(t: TestContext, args: readonly string[], options: SpawnOptions = {}): AgentProcess {
+export function spawnAgent(
+  t: Pick<TestContext, 'after'>,
+  args: readonly string[],
+  options: SpawnOptions = {},
+): AgentProcess {
   // A preload that replaces parts of the program names the sources: a bundle has its own copies.
   const launcher = options.env?.['OUTPOST_TEST_PROGRAM'] ?? OUTPOST
   const [program, ...before] = [...(options.through ?? []), launcher]
@@ -87,7 +91,7 @@ export interface RunningAgent extends AgentProcess {
 
 /** Starts an agent and waits until it is ready. */
 export async function startAgent(
-  t: TestContext,
+  t: Pick<TestContext, 'after'>,
   args: readonly string[],
   options: SpawnOptions = {},
 ): Promise<RunningAgent> {

@@ -4,7 +4,9 @@ import { Readable } from 'node:stream'
 import { isatty } from 'node:tty'
 import type { ByteSink } from '../../src/cli/framework/byte-sink.ts'
 import { runCommand } from '../../src/cli/command.ts'
+import { programVersion } from '../../src/cli/commands/version.ts'
 import type { CommandIo } from '../../src/cli/framework/define-command.ts'
+import type { DiagnosisOptions } from '../../src/cli/framework/services.ts'
 import type { Finished } from '../cli/outpost-process.ts'
 
 /** Commands that start processes, change the user of their process, or signal processes. */
@@ -55,6 +57,12 @@ async function policyChecker() {
   return (await import('../../src/secrets/policies/policy.ts')).checkPolicy
 }
 
+/** As in `src/main.ts`. */
+async function* diagnose(options: DiagnosisOptions) {
+  const diagnosis = await import('../../src/daemon/diagnosis/diagnose.ts')
+  yield* diagnosis.diagnose(options, programVersion())
+}
+
 export interface Begun {
   readonly stdout: () => string
   readonly stderr: () => string
@@ -87,7 +95,7 @@ export function beginHere(args: readonly string[], env: NodeJS.ProcessEnv, input
 
 async function codeOf(args: readonly string[], io: CommandIo, around: Surroundings): Promise<number> {
   const code = await surroundings.run(around, () =>
-    Promise.race([around.exited, runCommand(args, io, { policyChecker })]),
+    Promise.race([around.exited, runCommand(args, io, { policyChecker, diagnose })]),
   )
   // A command keeps its signal listeners until its process ends, and this process continues, so they are removed here.
   // Other running commands keep theirs.

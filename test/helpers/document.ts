@@ -1,8 +1,6 @@
 /** Runs commands of the documents as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync, symlinkSync } from 'node:fs'
-import { createServer } from 'node:net'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type Finished, OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 
@@ -13,14 +11,6 @@ export function shellBlocks(file: string, heading: string): string[] {
   assert.ok(section, `${file} has no heading ${heading}`)
   const walk = section.split(/^#{2,3} /m)[0] ?? ''
   return [...walk.matchAll(/```sh\n([^]*?)```/g)].map(([, block]) => block ?? '')
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
-  const { port } = server.address() as AddressInfo
-  await new Promise((done) => server.close(done))
-  return port
 }
 
 /** Runs commands in `directory` with `outpost` in the PATH; the last process that they leave in the background is ended. */

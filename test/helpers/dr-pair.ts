@@ -7,7 +7,7 @@ import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { type AgentHere, agentHere } from './agent-here.ts'
 import { type RunningAgent, startAgent, workDirectory } from './agent-process.ts'
 import { eventually } from './eventually.ts'
-import { quietPort } from './restarting-agent.ts'
+import { quietPort } from './quiet-port.ts'
 import { writeServer } from './secrets-server.ts'
 
 export const DR = 'sys/replication/dr'

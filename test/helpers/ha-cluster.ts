@@ -50,11 +50,20 @@ export async function startHaCluster(t: TestContext, options: HaTestOptions = {}
     onEnd: (name, how) => t.diagnostic(`${name} has ended: ${how}`),
     ...(network && { network }),
     ...options,
-    environmentOf: (server) => ({ ...(hasFaults && clockFrom(clockOf(server))), ...options.environmentOf?.(server) }),
+    environmentOf: (server) =>
+      merged(hasFaults ? clockFrom(clockOf(server)) : {}, options.environmentOf?.(server) ?? {}),
   })
   cleanup.push(() => cluster.stop())
   const setClock = (server: string, skewMs: number) => writeFileSync(clockOf(server), String(skewMs))
   return { cluster, network, hasSmallDisks, setClock: hasFaults ? setClock : undefined }
+}
+
+type Environment = Readonly<Record<string, string>>
+
+/** Each of them may preload a file. */
+function merged(one: Environment, other: Environment): Environment {
+  const [first = '', second = ''] = [one, other].map((each) => each['OUTPOST_NODE_OPTIONS'])
+  return { ...one, ...other, OUTPOST_NODE_OPTIONS: `${first} ${second}`.trim() }
 }
 
 /** A disk for the data of each member. False if this process may not mount. */

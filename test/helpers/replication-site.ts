@@ -8,7 +8,7 @@ import type { LogLimits } from '../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from './eventually.ts'
 import { recordingLogger, type LogLine } from './recording-logger.ts'
-import { quietPort } from './restarting-agent.ts'
+import { quietPort } from './quiet-port.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export const SETTINGS: ReplicationSettings = {

@@ -2,13 +2,13 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { writeManifest } from '../host/allocations/host-fixture.ts'
 import { ALLOC_ID, type Query, queryText } from './tail-host.ts'
 import { eventually } from './eventually.ts'
 import { OUTPOST } from './program.ts'
+import { quietPort } from './quiet-port.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export class RestartingAgent {
@@ -70,23 +70,5 @@ export class RestartingAgent {
     const exited = once(child, 'exit')
     child.kill('SIGKILL')
     await exited
-  }
-}
-
-/**
- * A free port outside the range of outgoing connections: a client that retries while no process listens could otherwise
- * connect to itself.
- */
-export async function quietPort(): Promise<number> {
-  for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 20_000)
-    const server = createServer().listen(port, '127.0.0.1')
-    // Not events.once, which rejects if the port is in use, while the next port should be tried.
-    const isFree = await new Promise<boolean>((done) => {
-      server.once('listening', () => done(true))
-      server.once('error', () => done(false))
-    })
-    await new Promise((done) => server.close(done))
-    if (isFree) return port
   }
 }

@@ -5,4 +5,5 @@ process.env['OUTPOST_TIMINGS'] ??= JSON.stringify({
   haRenewMs: 100,
   haPollMs: 50,
   haReportMs: 200,
+  haFailingMs: 500,
 })

@@ -12,7 +12,7 @@ import { answersIn, listen } from '../helpers/raw-http.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 20)
-const ROUNDS = Number(process.env['OUTPOST_FUZZ_ROUNDS'] ?? 10)
+const ROUNDS = Number(process.env['OUTPOST_FUZZ_ROUNDS'] ?? 5)
 const AT_ONCE = 32
 
 const OPERATIONS: Readonly<Record<string, string>> = {

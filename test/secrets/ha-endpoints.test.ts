@@ -66,6 +66,16 @@ test('a standby is unsealed, has the status 429 and names the active server', as
   assert.deepEqual([seal['sealed'], 'ha_enabled' in seal], [false, false])
 })
 
+test('a server whose lease has run out is a standby for clients, and unhealthy in trouble', async (t) => {
+  const { ha, health } = await open(t)
+  ha.role = 'standby'
+  ha.active = undefined
+  const { body, status } = await health()
+  assert.deepEqual([status, body['standby'], body['ha_connection_healthy']], [429, true, true])
+  ha.trouble = 'NATS does not respond'
+  assert.equal((await health('?standbyok=true')).status, 474)
+})
+
 test('a standby that cannot forward has the status 474, also with standbyok', async (t) => {
   const { ha, health } = await standby(t)
   ha.trouble = 'the stream is not available'

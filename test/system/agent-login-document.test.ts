@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { ROOT } from '../cli/outpost-process.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { runShell, shellBlocks } from '../helpers/document.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 const PAGE = 'docs/operating/programs.md'
 const HEADING = '## Agent login'
@@ -16,7 +17,7 @@ test('an agent logs in as documented, and a program reads its secret', async (t)
   const section = readFileSync(join(ROOT, PAGE), 'utf8').split(`${HEADING}\n`)[1] ?? ''
   const block = /```hcl\n([^]*?)```/.exec(section)?.[1]
   assert.ok(role && program && block && more.length === 0)
-  const [port, agentPort] = [await freePort(), await freePort()]
+  const [port, agentPort] = [await quietPort(), await quietPort()]
   const host = join(directory, 'host')
   mkdirSync(host)
   const configured = block

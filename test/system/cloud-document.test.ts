@@ -9,7 +9,8 @@ import { test } from 'node:test'
 import { AwsEndpoint } from '../helpers/aws/endpoint.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { POLICY } from '../helpers/cloud-world.ts'
-import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { runShell, shellBlocks } from '../helpers/document.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 const ISSUER = 'https://vault.example.com/v1/identity/oidc/plugins'
 const READY = 'until outpost status > /dev/null 2>&1; do sleep 0.1; done'
@@ -18,7 +19,7 @@ test('the documented steps configure root and role, issue credentials in every f
   const aws = await AwsEndpoint.open(t)
   const { key } = aws.root()
   const directory = workDirectory(t)
-  const port = await freePort()
+  const port = await quietPort()
   aws.account.addRole('ci', { principals: ['*'] })
   aws.account.addRole('outpost', { principals: [ISSUER], audience: 'sts.amazonaws.com' })
   aws.account.oidcProviders.set(ISSUER, {

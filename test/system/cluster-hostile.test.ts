@@ -29,7 +29,12 @@ async function strangerOn(t: TestContext, world: ClusterWorld): Promise<Sealing 
   t.after(() => bus.close())
   await eventually(() => bus.isConnected)
   const stranger = sealingFor(t, { bus, subjects: new Subjects('global'), self: { nodeId: 'me' }, logger })
-  return { ...stranger, server: await stranger.calls.pick('any', new Set()) }
+  // Refused until an announcement of the server has arrived.
+  const server = await eventually(
+    () => stranger.calls.pick('any', new Set()).catch(() => undefined),
+    'a server is known',
+  )
+  return { ...stranger, server }
 }
 
 function nested(depth: number): Buffer {

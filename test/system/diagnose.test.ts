@@ -24,12 +24,13 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { OUTPOST, start } from '../cli/outpost-process.ts'
+import { runHere } from '../helpers/command-here.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { permittedCluster } from '../helpers/permitted-cluster.ts'
-import { quietPort } from '../helpers/restarting-agent.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 interface Finding {
   readonly check: string
@@ -54,8 +55,8 @@ async function diagnose(
   only: readonly string[] = GROUPS.filter((name) => name !== 'clock'),
 ): Promise<Diagnosis> {
   const skips = GROUPS.filter((name) => !only.includes(name)).flatMap((name) => ['-skip', name])
-  const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'diagnose', '-config', config, '-json', ...skips])
-    .finished
+  const args = ['operator', 'diagnose', '-config', config, '-json', ...skips]
+  const { code, stderr, stdout } = await runHere(args, process.env)
   const { findings } = (stdout === '' ? { findings: [] } : JSON.parse(stdout)) as { findings: Finding[] }
   for (const { check, next, status } of findings) {
     assert.equal(next !== undefined && next !== '', status === 'warning' || status === 'failure', check)

@@ -6,7 +6,8 @@ import { test, type TestContext } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { runShell, shellBlocks } from '../helpers/document.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -15,7 +16,7 @@ const PAGE = 'docs/operating/backup.md'
 /** What the operator has kept: `secrets.snap`, `init.txt` and `server.hcl`; and a port for the new server. */
 async function kept(t: TestContext) {
   const directory = workDirectory(t)
-  const port = await freePort()
+  const port = await quietPort()
   const [first = '', policies = ''] = shellBlocks(
     'docs/operating/secrets.md',
     '## A server with secrets in five minutes',

@@ -4,7 +4,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { runShell, shellBlocks } from '../helpers/document.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 const PAGE = 'docs/operating/auth.md'
 
@@ -13,7 +14,7 @@ test('programs and people log in by the documented steps', async (t) => {
   const [role, program, people, ...more] = shellBlocks(PAGE, '## Auth methods')
   const [groups, ...moreGroups] = shellBlocks(PAGE, '## Entities and groups')
   assert.ok(role && program && people && groups && more.length === 0 && moreGroups.length === 0)
-  const port = await freePort()
+  const port = await quietPort()
   const begin = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
     'until outpost status > /dev/null 2>&1; do sleep 0.1; done',

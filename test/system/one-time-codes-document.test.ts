@@ -4,13 +4,14 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { runShell, shellBlocks } from '../helpers/document.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 test('one-time codes are generated and verified by the documented steps', async (t) => {
   const directory = workDirectory(t)
   const [commands, ...more] = shellBlocks('docs/operating/engines.md', '## One-time codes (TOTP)')
   assert.ok(commands && more.length === 0)
-  const port = await freePort()
+  const port = await quietPort()
   const begin = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
     'until outpost status > /dev/null 2>&1; do sleep 0.1; done',

@@ -5,14 +5,15 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { TOTP, URI } from 'otpauth'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
+import { runShell, shellBlocks } from '../helpers/document.ts'
+import { quietPort } from '../helpers/quiet-port.ts'
 
 test('the documented steps create a method, protect a path and enroll a user, who reads and logs in with codes', async (t) => {
   const directory = workDirectory(t)
   const [admin, enrol, read, login, ...more] = shellBlocks('docs/operating/auth.md', '## Multi-factor authentication')
   assert.ok(admin && enrol && read && login && more.length === 0)
   const [enforce = '', logIn = ''] = login.split('\n')
-  const port = await freePort()
+  const port = await quietPort()
   const script = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
     'until outpost status > /dev/null 2>&1; do sleep 0.1; done',

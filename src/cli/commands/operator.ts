@@ -118,16 +118,23 @@ const stepDown = defineCommand({
   options: coreOptions,
   async run(values, _operands, io) {
     const core = coreOf(values, io)
+    const active = await activeAddress(core)
     try {
       await sendRequest(core, { method: 'PUT', path: 'sys/step-down' })
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
       throw new CommandError(`stepping down failed: ${error.message}`, STEP_DOWN_FAILED, { cause: error })
     }
-    io.out(`Success! Stepped down: ${core.target.url.origin}\n`)
+    io.out(`Success! Stepped down: ${active ?? core.target.url.origin}\n`)
     return 0
   },
 })
+
+/** Address of the active server, which may not be the addressed one; undefined if that is not known. */
+async function activeAddress(core: CoreAccess): Promise<string | undefined> {
+  const leader = await sendRequest(core, { path: 'sys/leader' }).catch(() => undefined)
+  return leader?.fields.text('leader_address') || undefined
+}
 
 const rotate = defineCommand({
   name: 'operator rotate',

@@ -55,6 +55,8 @@ export const DEFAULT_TIMINGS = {
   haReportMs: 2000,
   /** Timeout of a request to the key-value bucket. */
   haRequestMs: 500,
+  /** Failing requests about the lease are a fault after this time, longer than any election in NATS. */
+  haFailingMs: 15_000,
 } as const satisfies Readonly<Record<string, number>>
 
 type TimingName = keyof typeof DEFAULT_TIMINGS

@@ -102,7 +102,7 @@ export class ReplicationPart implements ReplicationSide {
   async open(core: SecretsCore): Promise<void> {
     const { members, store } = this.#options
     this.#core = core
-    this.#stopWatching = [store.onAppended(() => this.#checkHeldKey()), store.onReplaced(() => this.#dropHeldKey())]
+    this.#stopWatching = [store.onAppended(() => this.#checkHeldKey()), store.onOrder(() => this.#dropHeldKey())]
     if (members) return void this.#stored
     await this.#start()
     await this.refresh()
@@ -238,7 +238,7 @@ export class ReplicationPart implements ReplicationSide {
     await barrier.standby.verified(() => undefined, true)
   }
 
-  /** The entries were replaced: a key that does not open them is of no use. */
+  /** Entries were replaced: a key that does not open them is of no use. */
   #dropHeldKey(): void {
     const { barrier, store } = this.#options
     if (store.get(KEYRING_PATH) === undefined) barrier.standby.forget()

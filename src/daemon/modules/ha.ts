@@ -10,12 +10,17 @@ import type { Config } from '../../config/load.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
+import { localFirst } from '../../ha/leader-placement.ts'
 import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
 import type { ReplicationPart } from './dr.ts'
+import { stateHeader } from '../standby/read-conditions.ts'
+import { RowQuestions } from '../standby/row-questions.ts'
+import { StandbyReads } from '../standby/standby-reads.ts'
+import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
@@ -26,8 +31,10 @@ const RECONNECT_MS = 100
 /** Time for requests in progress before the core closes. */
 const DRAIN_MS = 500
 const DRAIN_LOOK_MS = 10
-/** Interval at which a standby looks whether its entries are to be verified, and number of new rows after which they are. */
-const VERIFY_LOOK_MS = 10_000
+/** Time for requests that wait for the next active server when this one stops. */
+const LEAVE_MS = 2000
+/** Interval at which a standby looks whether it is ready, and number of new rows after which its entries are verified again. */
+const READY_LOOK_MS = 500
 const VERIFY_ROWS = 20_000
 /** A member that has not reported for this time is lost. */
 const LOST_MS = 5 * TIMINGS.haReportMs
@@ -59,6 +66,8 @@ export class HaPart implements HaSide {
   #verifying: NodeJS.Timeout | undefined
   /** Row up to which the entries were verified; -1 before the first time. */
   #verifiedRow = -1
+  #isPreparing = false
+  #reads: StandbyReads | undefined
 
   /** `core`: once the module is open. */
   constructor(options: HaPartOptions, core: () => SecretsCore) {
@@ -86,6 +95,8 @@ export class HaPart implements HaSide {
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
+      state: () => stateHeader(store.clusterId, store.position().sequence),
+      answerHere: async (name, call) => (this.#isOwn ? await this.#reads?.answer(name, call) : undefined),
       forward: (operation, call, to) => peers().forwardTo(to, operation, call),
     })
   }
@@ -103,11 +114,57 @@ export class HaPart implements HaSide {
     return this.#server.commitLog
   }
 
+  /** Lets this server answer reads while it is a standby. */
+  openReads(seal: Seal): void {
+    const { config, logger, store, version } = this.#options
+    this.#reads = new StandbyReads({
+      store,
+      seal,
+      version,
+      clusterName: config.name,
+      logger,
+      rootKey: () => this.#core().barrier.standby.copy(),
+      questions: new RowQuestions(() => this.#server.activeRow()),
+      hurry: () => this.#server.hurry(),
+    })
+  }
+
   /** Connects to NATS and looks for the active server. */
   start(peers: HaPeers): void {
     this.#peers = peers
     this.#server.start()
-    this.#verifying = setInterval(() => void this.#verify(), VERIFY_LOOK_MS).unref()
+    // The entry set of the read core follows groups only.
+    this.#options.store.onOrder(() => this.#closeReads())
+    this.#verifying = setInterval(() => void this.#keepReady(), READY_LOOK_MS).unref()
+  }
+
+  #closeReads(): void {
+    this.#verifiedRow = -1
+    this.#reads?.close()
+  }
+
+  /** False for a member of a DR secondary or of a fenced primary, which serve nothing. */
+  get #isOwn(): boolean {
+    const core = this.#core()
+    return !core.isSecondary && core.fence === undefined
+  }
+
+  /** Verifies the entries of a standby, and opens them for reads. */
+  async #keepReady(): Promise<void> {
+    const { logger, store } = this.#options
+    const { standby } = this.#core().barrier
+    const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole && this.#isOwn
+    if (this.#isPreparing || !isReady()) return isReady() ? undefined : this.#reads?.close()
+    this.#isPreparing = true
+    try {
+      await this.#verify()
+      if (isReady() && this.#reads && !this.#reads.isOpen && this.#verifiedRow >= 0) this.#reads.open()
+    } catch (error) {
+      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
+      logger.warn('entries not verified', { error: messageOf(error) })
+    } finally {
+      this.#isPreparing = false
+    }
   }
 
   /**
@@ -115,18 +172,14 @@ export class HaPart implements HaSide {
    * another program is found before it.
    */
   async #verify(): Promise<void> {
-    const { logger, store } = this.#options
-    const { standby } = this.#core().barrier
+    const { store } = this.#options
     const { sequence } = store.position()
     const isDue = sequence - this.#verifiedRow >= VERIFY_ROWS || (this.#verifiedRow < 0 && sequence > 0)
-    if (this.#server.phase !== 'standby' || !standby.isHeld || !store.isWhole || !isDue) return
+    if (!isDue) return
+    await this.#core().barrier.standby.verified(() => undefined, true)
+    // The parts of the entry set are durable after the next order.
+    await store.markSeen()
     this.#verifiedRow = sequence
-    try {
-      await standby.verified(() => undefined, true)
-    } catch (error) {
-      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
-      logger.warn('entries not verified', { error: messageOf(error) })
-    }
   }
 
   #haCore(): HaCore {
@@ -139,7 +192,8 @@ export class HaPart implements HaSide {
       get lacksKey() {
         return core().isSecondary && !core().isActive && !core().barrier.standby.isHeld
       },
-      async open(idleMs) {
+      open: async (idleMs) => {
+        this.#reads?.close()
         await replication().begin(idleMs)
         if (!core().isSecondary) await core().leaveStandby()
       },
@@ -162,15 +216,17 @@ export class HaPart implements HaSide {
 
   get role(): HaSide['role'] {
     const core = this.#core()
-    return this.#server.phase === 'active' && (core.isActive || core.isSecondary) ? 'active' : 'standby'
+    return this.#server.isServing && (core.isActive || core.isSecondary) ? 'active' : 'standby'
   }
 
   get active(): HaActive | undefined {
-    const holder = this.#server.lease?.holder
+    const { lease } = this.#server
+    const holder = lease?.holder
     if (!holder || holder.serverId === '') return undefined
     const { activeSinceMs, apiAddress, clusterAddress, name, serverId } = holder
     const isSelf = serverId === this.#peers?.serverId
-    if (isSelf && this.role !== 'active') return undefined
+    const isActive = isSelf ? this.role === 'active' : lease?.isSeenValid
+    if (!isActive) return undefined
     return { name, apiAddress, clusterAddress, activeSinceMs, isSelf }
   }
 
@@ -194,9 +250,10 @@ export class HaPart implements HaSide {
   async members(): Promise<readonly HaMember[]> {
     const states = await this.#server.members()
     const own = this.#peers?.serverId
-    const row = Math.max(0, ...states.map((state) => (state.serverId === this.activeServerId ? state.row : 0)))
+    const holder = this.activeServerId
+    const row = Math.max(0, ...states.map((state) => (state.serverId === holder ? state.row : 0)))
     return states
-      .map((state) => memberOf(state, { own, activeRow: row }))
+      .map((state) => memberOf(state, { own, holder, activeRow: row }))
       .toSorted((a, b) => (a.name < b.name ? -1 : 1))
   }
 
@@ -224,10 +281,13 @@ export class HaPart implements HaSide {
   /** Lets another server become active before this one stops. Never rejects. */
   async leave(): Promise<void> {
     await this.#server.leave()
+    // Requests that arrived meanwhile are forwarded to the next active server.
+    await this.routing.idle(LEAVE_MS)
   }
 
   async stop(): Promise<void> {
     clearInterval(this.#verifying)
+    this.#reads?.close()
     await this.#server.stop()
   }
 }
@@ -243,9 +303,16 @@ function stateOf(core: SecretsCore): HaCore['state'] {
 
 function memberOf(
   { apiAddress, atMs, name, row, serverId, state, version }: MemberState,
-  { activeRow, own }: { readonly activeRow: number; readonly own: string | undefined },
+  {
+    activeRow,
+    holder,
+    own,
+  }: { readonly activeRow: number; readonly holder: string | undefined; readonly own: string | undefined },
 ): HaMember {
-  const role = Date.now() - atMs > LOST_MS ? 'lost' : state
+  // The lease says which one is active; a report may be two seconds old, or the last one of a server that was killed.
+  const reported = state === 'active' && serverId !== holder ? 'standby' : state
+  const current = serverId === holder && state === 'standby' ? 'active' : reported
+  const role = Date.now() - atMs > LOST_MS ? 'lost' : current
   const lag = Math.max(0, activeRow - row)
   return { name, serverId, apiAddress, version, role, position: row, lag, lastSeenMs: atMs, isSelf: serverId === own }
 }
@@ -254,7 +321,8 @@ function memberOf(
 function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConnection> {
   return connect({
     ...loginOf(nats, nats.servers),
-    servers: [...nats.servers],
+    servers: localFirst(nats.servers),
+    noRandomize: true,
     name: `outpost ${name} ha`,
     inboxPrefix: `outpost.${region}.ha.inbox`,
     timeout: CONNECT_MS,

@@ -181,6 +181,7 @@ export class SecretsModule {
         },
         () => this.core,
       )
+    this.ha?.openReads(this.#seal)
     this.core = new SecretsCore({
       ...(this.ha && { ha: this.ha }),
       barrier,

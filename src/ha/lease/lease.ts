@@ -78,6 +78,10 @@ export class HaBucket {
     this.#bucket = bucket
   }
 
+  get streamName(): string {
+    return `KV_${this.#bucket}`
+  }
+
   async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
     const entry = await this.#kv.get(ACTIVE_KEY)
     if (!entry) return { holder: undefined, revision: 0 }
@@ -159,6 +163,12 @@ export class ActiveLease {
   /** The holder that was seen last, this server included. */
   get holder(): LeaseHolder | undefined {
     return this.#holder?.isReleased ? undefined : this.#holder
+  }
+
+  /** Whether the holder, this server excluded, has renewed the lease in time as far as this server has seen. */
+  get isSeenValid(): boolean {
+    const holder = this.holder
+    return holder !== undefined && this.#options.nowMs() - this.#seenAtMs < holder.leaseMs + TIMINGS.haLeaseMarginMs
   }
 
   /** The term of this server; 0 while it does not hold the lease. */

@@ -2,6 +2,8 @@
 
 /** More are not kept: the follower reads them from the stream. */
 const ARRIVED_MAX = 1000
+/** A reader that waits for messages is often followed by others. */
+const HURRIED_MS = 100
 
 export interface StoredMessage {
   readonly sequence: number
@@ -15,6 +17,8 @@ export class ArrivedMessages {
   #messages: StoredMessage[] = []
   #isCut = false
   #wake: (() => void) | undefined
+  #endGathering: (() => void) | undefined
+  #hurriedUntilMs = Number.NEGATIVE_INFINITY
 
   add(message: StoredMessage): void {
     // A follower that is slow reads the rest from the stream.
@@ -57,6 +61,24 @@ export class ArrivedMessages {
         resolve(false)
       }
     })
+  }
+
+  /** Resolves after `ms`, in which more messages may arrive, or at once while a reader waits for them. */
+  async gather(ms: number): Promise<void> {
+    if (performance.now() < this.#hurriedUntilMs) return
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      this.#endGathering = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  /** A reader waits for messages that have arrived or soon will. */
+  hurry(): void {
+    this.#hurriedUntilMs = performance.now() + HURRIED_MS
+    this.#endGathering?.()
   }
 
   wake(): void {

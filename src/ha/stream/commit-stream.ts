@@ -16,8 +16,9 @@ import {
   DiscardPolicy,
   jetstream,
   JetStreamApiError,
-  jetstreamManager,
   type JetStreamClient,
+  JetStreamError,
+  jetstreamManager,
   type JetStreamManager,
   RetentionPolicy,
   StorageType,
@@ -38,6 +39,7 @@ const RETRY_MAX_MS = 50
 /** Codes of JetStream: no such message, no such stream, the last sequence is another one. */
 const NO_MESSAGE = 10_037
 const NO_STREAM = 10_059
+const NO_MESSAGE_STATUS = 404
 const WRONG_SEQUENCE = new Set([10_071, 10_164])
 /** Headers and the envelope of NATS. */
 const OVERHEAD_BYTES = 4096
@@ -76,6 +78,8 @@ export class CommitStream {
   readonly #subject: string
   /** Subject of stored messages. */
   readonly #stored: string
+  /** Of the follower. */
+  #arrived: ArrivedMessages | undefined
   /** Identifies the stream: it differs after the stream was deleted and created again. */
   readonly identity: string
 
@@ -174,15 +178,15 @@ export class CommitStream {
    */
   async *readFrom(sequence: number): AsyncGenerator<StoredMessage> {
     let next = sequence
-    const batch = await this.#manager.direct.getBatch(this.name, {
-      seq: sequence,
-      batch: READ_MESSAGES,
-      max_bytes: READ_BYTES,
-    })
-    for await (const { data, pending, seq } of batch) {
-      if (seq !== next) break
-      next++
-      yield { sequence: seq, payload: data, pending }
+    try {
+      const options = { seq: sequence, batch: READ_MESSAGES, max_bytes: READ_BYTES }
+      for await (const { data, pending, seq } of await this.#manager.direct.getBatch(this.name, options)) {
+        if (seq !== next) break
+        next++
+        yield { sequence: seq, payload: data, pending }
+      }
+    } catch {
+      // The replica has no such message, or does not answer.
     }
     if (next > sequence) return
     const payload = await this.read(sequence)
@@ -197,6 +201,7 @@ export class CommitStream {
    */
   async *follow(sequence: number, signal: AbortSignal): AsyncGenerator<StoredMessage> {
     const arrived = new ArrivedMessages()
+    this.#arrived = arrived
     const subscription = this.#connection.subscribe(this.#stored, {
       callback(error, { data, headers }) {
         if (!error) arrived.add({ sequence: Number(headers?.get(SEQUENCE_HEADER)), payload: data, pending: 0 })
@@ -225,13 +230,25 @@ export class CommitStream {
         if (isBehind || signal.aborted) continue
         const isIdle = await arrived.wait(LOOK_MS)
         // Messages that follow soon become one transaction.
-        if (!isIdle) await sleep(GATHER_MS)
-        else isBehind = (await this.bounds()).last >= next
+        if (!isIdle) await arrived.gather(GATHER_MS)
+        else isBehind = await this.#hasMore(next)
       }
     } finally {
       signal.removeEventListener('abort', stop)
       subscription.unsubscribe()
     }
+  }
+
+  /** Rejects when the message was trimmed. */
+  async #hasMore(next: number): Promise<boolean> {
+    const { first, last } = await this.bounds()
+    if (first > next) throw new Fault(`the stream ${this.name} no longer has message ${next}, it begins at ${first}`)
+    return last >= next
+  }
+
+  /** The follower does not wait for more messages for a moment. */
+  hurry(): void {
+    this.#arrived?.hurry()
   }
 
   /** Removes the messages before `sequence`, which no member needs. Rejects with errors of NATS. */
@@ -301,6 +318,11 @@ function requireUsable({ config }: StreamInfo, subject: string, replicas: number
 
 function codeOf(error: unknown): number | undefined {
   return error instanceof JetStreamApiError ? error.code : undefined
+}
+
+/** An error with the code of a status message, of which the package exports the base class only. */
+function isNoMessageStatus(error: unknown): boolean {
+  return error instanceof JetStreamError && 'code' in error && error.code === NO_MESSAGE_STATUS
 }
 
 function isWrongSequence(error: unknown): boolean {

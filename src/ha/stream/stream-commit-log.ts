@@ -7,6 +7,9 @@ import { messageOf } from '../../platform/errors.ts'
 import { type CommitMessage, encodeMessage, orderOf } from './commit-message.ts'
 import { type CommitStream, PublishRefused } from './commit-stream.ts'
 
+/** Time after which a commit that waits for NATS is logged. */
+const SLOW_MS = 2000
+
 export interface TermStart {
   readonly term: number
   readonly stream: Pick<CommitStream, 'identity' | 'messageBytesMax' | 'publish'>
@@ -30,6 +33,8 @@ export class StreamCommitLog implements CommitLog {
   readonly #wallMs: () => number
   /** Called when the stream refused a group: another server is active. */
   onRefused: () => void = () => undefined
+  /** Called when NATS takes long to acknowledge a group. */
+  onSlow: () => void = () => undefined
   #open: OpenTerm | undefined
 
   /** `position`: the newest row of the database. */
@@ -95,6 +100,7 @@ export class StreamCommitLog implements CommitLog {
 
   async #publish(open: OpenTerm, message: CommitMessage): Promise<StreamMark> {
     const { stream } = open.start
+    const slow = setTimeout(() => this.onSlow(), SLOW_MS)
     try {
       for (const part of encodeMessage(message, stream.messageBytesMax)) {
         open.last = await stream.publish(part, open.last, open.ended.signal)
@@ -103,6 +109,8 @@ export class StreamCommitLog implements CommitLog {
       const isRefused = error instanceof PublishRefused
       if (isRefused && this.#open === open) this.onRefused()
       throw isRefused ? standbyError() : outcomeUnknown(messageOf(error))
+    } finally {
+      clearTimeout(slow)
     }
     return { stream: stream.identity, position: open.last }
   }

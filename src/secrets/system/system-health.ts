@@ -76,15 +76,20 @@ function stateCode(core: HealthParts, dr: string, codes: StatusCodes): number {
   if (dr === 'bootstrapping') return codes.drsecondarycode
   if (!core.isInitialised) return codes.uninitcode
   if (core.isSealed) return codes.sealedcode
-  if (isUnhealthyStandby(core)) return codes.haunhealthycode
+  if (isHaUnhealthy(core)) return codes.haunhealthycode
   if (core.isSecondary) return codes.drsecondarycode
-  if (core.isHaStandby && !codes.standbyok) return codes.standbycode
+  if (isStandby(core) && !codes.standbyok) return codes.standbycode
   return core.fence ? codes.haunhealthycode : codes.activecode
 }
 
 /** `standbyok` does not hide this state, as in Vault. */
-function isUnhealthyStandby({ isHaStandby, options: { ha } }: HealthParts): boolean {
-  return isHaStandby && ha !== undefined && haFault(ha) !== undefined
+function isHaUnhealthy({ options: { ha } }: HealthParts): boolean {
+  return ha !== undefined && haFault(ha) !== undefined
+}
+
+/** A server whose lease has run out serves no request, although its core is open. */
+function isStandby({ isHaStandby, options: { ha } }: HealthParts): boolean {
+  return isHaStandby || ha?.role === 'standby'
 }
 
 /** The DR role of this cluster; `unknown` while the core is sealed and replication is disabled. */
@@ -106,7 +111,7 @@ function health(core: HealthParts, dr: DrState): Record<string, unknown> {
   return {
     initialized: core.isInitialised,
     sealed: core.isSealed,
-    standby: !core.isActive || fence !== undefined,
+    standby: !core.isActive || fence !== undefined || isStandby(core),
     performance_standby: false,
     replication_performance_mode: core.isSealed && !core.isSecondary ? 'unknown' : 'disabled',
     replication_dr_mode: dr.mode,
@@ -114,7 +119,7 @@ function health(core: HealthParts, dr: DrState): Record<string, unknown> {
     ...(fence && { fenced: true, fence_reason: fence.reason, fence_detail: fence.text }),
     server_time_utc: Math.floor(core.now() / 1000),
     ...versionFacts(core.options.version),
-    ...(core.isHaStandby && { ha_connection_healthy: !isUnhealthyStandby(core) }),
+    ...(isStandby(core) && !core.isSealed && { ha_connection_healthy: !isHaUnhealthy(core) }),
     ...(core.isActive ? { cluster_name: core.open.clusterName, cluster_id: core.open.clusterId } : {}),
     last_wal: 0,
     ...(warnings.length > 0 ? { warnings } : {}),

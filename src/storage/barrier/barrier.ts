@@ -129,6 +129,11 @@ export class Barrier {
     this.standby.onFound = listener
   }
 
+  /** See `EntryGuard.follow`. */
+  follow(batches: readonly Batch[]): () => boolean {
+    return this.#guard.follow(batches)
+  }
+
   /** The active key: its term, installation time and number of encryptions. */
   get status(): { readonly term: number; readonly installedAtMs: number; readonly encryptions: number } {
     const { term, installedAtMs } = this.#open().active

@@ -142,6 +142,27 @@ export class EntryGuard {
     })
   }
 
+  /**
+   * Before batches of another server are applied to the store: reads meanwhile may return the state before or after them. The result must
+   * be called once they are applied; it returns false if the entries do not match their head then.
+   */
+  follow(batches: readonly Batch[]): () => boolean {
+    const set = this.#set
+    if (!set) return () => true
+    // Entries that the seal writes while the barrier is sealed have no head, and are not in the set.
+    const bound = batches
+      .filter(({ puts }) => puts.some(({ path }) => path === HEAD_PATH))
+      .map((batch) => set.bind(batch))
+    const head = batches.flatMap(({ puts }) => puts).findLast(({ path }) => path === HEAD_PATH)?.value
+    return () => {
+      if (this.#set !== set) return true
+      const last = bound.at(-1)
+      if (last) set.confirm(last)
+      const opened = head && set.openHead(head)
+      return !head || (opened !== undefined && set.fits(opened))
+    }
+  }
+
   /** Throws RollbackError unless `value` is the last written state of the path. */
   check(path: string, value: Uint8Array | undefined): void {
     try {

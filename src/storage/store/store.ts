@@ -121,11 +121,12 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly #cache = new EntryCache()
   readonly #snapshot: ReadSnapshot
   readonly #appended = new Set<(newest: number) => void>()
-  readonly #replaced = new Set<() => void>()
+  readonly #ordered = new Set<() => void>()
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
   #isJoining: boolean
+  #visibleRow: number
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
   #closed = false
@@ -172,7 +173,11 @@ export class SqliteStore implements Store, ReplicaStore {
     }
     // A caller that gets a result must read the new state.
     queue.onReport = () => this.#snapshot.end()
-    queue.onWritten = (batch, sequence) => this.#cache.applyBatch(batch, sequence)
+    queue.onWritten = (batch, sequence) => {
+      this.#cache.applyBatch(batch, sequence)
+      this.#visibleRow = sequence
+    }
+    this.#visibleRow = queue.newest
     queue.onFailure(() => this.#cache.clear())
     queue.sizeOf = (name) => this.pending(name)?.value.length
   }
@@ -255,6 +260,11 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#log.position()
   }
 
+  /** Sequence of the newest row that reads include. The database may have later ones, which reads may include in part. */
+  get visibleRow(): number {
+    return this.#visibleRow
+  }
+
   rowsAfter(sequence: number, limits: RowLimits): LogRow[] {
     return this.#read(() => this.#log.rowsAfter(sequence, limits))
   }
@@ -330,7 +340,8 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   /** An order was executed. */
-  #changed(order: ReplicaOrder | MemberCopyOrder, { epoch, isJoining, isWhole }: ReplicaState): void {
+  #changed(order: ReplicaOrder | MemberCopyOrder, { epoch, isJoining, isWhole, position }: ReplicaState): void {
+    this.#visibleRow = position.sequence
     this.#epoch = epoch
     this.#isWhole = isWhole
     this.#isJoining = isJoining
@@ -342,8 +353,7 @@ export class SqliteStore implements Store, ReplicaStore {
     // Entries have changed without a commit of this process.
     if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
     if (order.do === 'restore' && this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
-    const isReplaced = order.do === 'wipe' || order.do === 'restore' || order.do === 'finish member copy'
-    if (isReplaced) for (const listener of this.#replaced) listener()
+    if (order.do !== 'stage') for (const listener of this.#ordered) listener()
   }
 
   /**
@@ -418,10 +428,10 @@ export class SqliteStore implements Store, ReplicaStore {
     })
   }
 
-  /** Calls the listener when all entries were replaced without a commit of this process. Returns a function that removes it. */
-  onReplaced(listener: () => void): () => void {
-    this.#replaced.add(listener)
-    return () => this.#replaced.delete(listener)
+  /** Calls the listener when an order has changed entries or the role. Returns a function that removes it. */
+  onOrder(listener: () => void): () => void {
+    this.#ordered.add(listener)
+    return () => this.#ordered.delete(listener)
   }
 
   /** The last applied group of the commit stream; undefined for a store that has never had one. */
@@ -434,14 +444,25 @@ export class SqliteStore implements Store, ReplicaStore {
    * then nothing was written, when a group does not follow the newest row.
    */
   async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
-    const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, role }) => {
-      this.#queue.role = role
-      this.#epoch = epoch
-      this.tree.changed()
-      this.#cache.clear()
-    })
-    return state.position
+    const finish = this.onApplying?.(groups)
+    try {
+      const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, position, role }) => {
+        this.#queue.role = role
+        this.#epoch = epoch
+        this.#visibleRow = position.sequence
+        this.tree.changed()
+        this.#cache.clear()
+        finish?.(true)
+      })
+      return state.position
+    } catch (error) {
+      finish?.(false)
+      throw error
+    }
   }
+
+  /** Called before groups of the commit stream are applied. The result is called in the turn in which reads see them, or after a failure. */
+  onApplying: ((groups: readonly LoggedGroup[]) => (isDone: boolean) => void) | undefined
 
   entriesAt(paths: readonly string[]): EntriesAt {
     const entries: ReplicaEntry[] = []

@@ -2,13 +2,14 @@
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import { ClientPublisher, type Publisher, publisherOf, SocketPublisher } from '../../../src/cluster/nats/publisher.ts'
 import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { quietPort } from '../../helpers/quiet-port.ts'
 
 const NOTHING = new Uint8Array(0)
 
@@ -23,14 +24,6 @@ async function busWith(t: TestContext, publisher: typeof publisherOf, ...servers
   const count = (message: string) => logger.lines.filter((line) => line.message === message).length
   const server = () => logger.lines.findLast(({ message }) => message === 'connected to NATS')?.fields['server']
   return { bus, logger, count, server }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  return typeof address === 'object' && address ? address.port : 0
 }
 
 test('one of several servers is enough, and another one is used after its failure', async (t) => {
@@ -63,7 +56,7 @@ const cluster = (listen: number, more: string) =>
   `server_name: s${listen}\ncluster { name: c, listen: "127.0.0.1:${listen}", ${more} }`
 
 test('servers of a NATS cluster that are not configured are discovered', async (t) => {
-  const route = await freePort()
+  const route = await quietPort()
   const first = await startNatsServer(t, cluster(route, ''))
   const second = await startNatsServer(t, cluster(-1, `routes: ["nats://127.0.0.1:${route}"]`))
   const { bus, logger } = await busTo(t, first.url)

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { type CuttingProxy, cuttingProxy } from '../../helpers/cutting-proxy.ts'
-import { freePort } from '../../helpers/document.ts'
+import { quietPort } from '../../helpers/quiet-port.ts'
 import { RowApplier } from '../../../src/dr/secondary/row-applier.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -203,7 +203,7 @@ test('a slow secondary costs the primary at most one window', async (t) => {
 })
 
 test('the lag and the last acknowledgement of a disconnected secondary survive a restart of its primary', async (t) => {
-  const port = await freePort()
+  const port = await quietPort()
   const [primary, secondary] = [await Site.start(t, 'primary', { port }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
   await primary.putMany('more', 20)
@@ -224,7 +224,7 @@ test('the lag and the last acknowledgement of a disconnected secondary survive a
 })
 
 test('the log of a secondary has the end of an interruption', async (t) => {
-  const port = await freePort()
+  const port = await quietPort()
   const [primary, secondary] = [await Site.start(t, 'primary', { port }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
   assert.equal(secondary.said(/resumed/), undefined)

@@ -7,7 +7,7 @@ import { listenTo } from '../../helpers/core-listener.ts'
 import { openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
 
-const ROUNDS = Number(process.env['OUTPOST_RACE_ROUNDS'] ?? 60)
+const ROUNDS = Number(process.env['OUTPOST_RACE_ROUNDS'] ?? 30)
 const WRITERS = Array.from({ length: 100 }, (_, writer) => writer)
 
 test(`of 100 writers with the same cas exactly one wins, ${ROUNDS} times`, async (t) => {

@@ -9,7 +9,7 @@ import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
 
-const ROUNDS = Number(process.env['OUTPOST_CONTENTION_ROUNDS'] ?? 0.4)
+const ROUNDS = Number(process.env['OUTPOST_CONTENTION_ROUNDS'] ?? 0.2)
 const range = (count: number) => Array.from({ length: count }, (_, at) => at)
 const rounds = (count: number) => range(Math.ceil(count * ROUNDS))
 

@@ -13,7 +13,7 @@ import { send } from '../../helpers/openbao-replay.ts'
 import { openStream } from '../../helpers/watch-stream-client.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
-const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 1200)
+const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 600)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
 
 const nested = (levels: number, open: string, close: string) => `${open.repeat(levels)}1${close.repeat(levels)}`

@@ -13,7 +13,7 @@ import { type Expected, KvModel, type KvOperation } from '../../helpers/kv-model
 import { isRead, randomOperation, requestOf } from '../../helpers/kv-operations.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
-const OPERATIONS = Number(process.env['OUTPOST_MODEL_OPERATIONS'] ?? 2000)
+const OPERATIONS = Number(process.env['OUTPOST_MODEL_OPERATIONS'] ?? 1000)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
 
 /** Several at once, as callers would; a read waits for what was written before it. */

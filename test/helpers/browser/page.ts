@@ -97,12 +97,13 @@ interface AxeViolation {
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[]
 }
 
-/** Fails with the rule and the element for each violation that axe finds in the page. */
-export async function expectNoAxeViolations(page: Page, what: string): Promise<void> {
+/** Fails with the rule and the element for each violation that axe finds in the page, of all rules or of these. */
+export async function expectNoAxeViolations(page: Page, what: string, rules?: readonly string[]): Promise<void> {
   // Through the debugger, which the policy does not concern.
-  await page.evaluate(readFileSync(AXE, 'utf8'))
+  if (!(await page.evaluate('"axe" in window'))) await page.evaluate(readFileSync(AXE, 'utf8'))
+  const options = JSON.stringify({ resultTypes: ['violations'], runOnly: rules })
   const violations = (await page.evaluate(
-    'axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations)',
+    `axe.run(document, ${options}).then(({ violations }) => violations)`,
   )) as readonly AxeViolation[]
   const texts = violations.flatMap(({ help, id, nodes }) =>
     nodes.map(({ failureSummary, html }) => `${what}: ${id}: ${help}: ${html}\n${failureSummary ?? ''}`),

@@ -63,35 +63,23 @@ export class Faults {
   }
 
   #cause(kind: FaultKind): Promise<string> {
-    switch (kind) {
-      case 'kill server':
-        return this.#killServer('kill')
-      case 'stop server':
-        return this.#killServer('stop')
-      case 'kill NATS':
-        return this.#killNats()
-      case 'kill both':
-        return this.#killBoth()
-      case 'kill majority of NATS':
-        return this.#killMajority()
-      case 'pause server':
-        return this.#pauseServer()
-      case 'pause NATS':
-        return this.#pauseNats()
-      case 'step down':
-        return this.#stepDown()
-      case 'partition':
-      case 'one direction':
-        return this.#partition(kind === 'one direction')
-      case 'isolated active':
-        return this.#isolateActive()
-      case 'full disk of server':
-        return this.#fillServer()
-      case 'full disk of NATS':
-        return this.#fillNats()
-      case 'clock':
-        return this.#stepClock()
+    const causes: Readonly<Record<FaultKind, () => Promise<string>>> = {
+      'kill server': () => this.#killServer('kill'),
+      'stop server': () => this.#killServer('stop'),
+      'kill NATS': () => this.#killNats(),
+      'kill both': () => this.#killBoth(),
+      'kill majority of NATS': () => this.#killMajority(),
+      'pause server': () => this.#pauseServer(),
+      'pause NATS': () => this.#pauseNats(),
+      'step down': () => this.#stepDown(),
+      partition: () => this.#partition(false),
+      'one direction': () => this.#partition(true),
+      'isolated active': () => this.#isolateActive(),
+      'full disk of server': () => this.#fillServer(),
+      'full disk of NATS': () => this.#fillNats(),
+      clock: () => this.#stepClock(),
     }
+    return causes[kind]()
   }
 
   /** Restarts what does not run. Resolves when one server is active and the others are standby. */

@@ -23,6 +23,8 @@ export interface RoundResult {
   readonly story: readonly string[]
   /** Empty for a good round. */
   readonly violations: readonly string[]
+  /** Servers that said that they were active while another one was. */
+  readonly overlaps: readonly string[]
   readonly unexpected: readonly string[]
 }
 
@@ -72,11 +74,11 @@ export async function haRound(options: RoundOptions): Promise<RoundResult> {
     await observer.stop()
   }
   const overlaps = overlappingActivities(observer.observations)
-  const violations = [...workload.violations().map(({ report }) => report), ...overlaps]
+  const violations = workload.violations().map(({ report }) => report)
   const answers = [...workload.answers].map(([name, count]) => `${name}: ${count}`).join(', ')
   const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
-  const summary = `seed ${seed}: ${violations.length} violations, ${faults.story.length} faults, ${seconds} s, answers ${answers}`
-  return { summary, story: faults.story, violations, unexpected: workload.unexpected }
+  const summary = `seed ${seed}: ${violations.length} violations, ${overlaps.length} overlaps, ${faults.story.length} faults, ${seconds} s, answers ${answers}`
+  return { summary, story: faults.story, violations, overlaps, unexpected: workload.unexpected }
 }
 
 function shuffled<T>(list: readonly T[], random: Random): readonly T[] {

@@ -57,10 +57,12 @@ async function lyingServer(t: TestContext, port: number, lie: Lie): Promise<stri
 
 function forwarded(port: number, { body, method, path }: Asked, { headers }: IncomingMessage): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    const { host, ...rest } = headers
-    const sent = request({ port, host: '127.0.0.1', method, path, headers: rest }, (response) => {
-      void bodyOf(response).then((text) => resolve({ status: response.statusCode ?? 0, body: text }), reject)
-    })
+    const sent = request(
+      { port, host: '127.0.0.1', method, path, headers: { ...headers, host: 'localhost' } },
+      (response) => {
+        void bodyOf(response).then((text) => resolve({ status: response.statusCode ?? 0, body: text }), reject)
+      },
+    )
     sent.on('error', reject)
     sent.end(body)
   })

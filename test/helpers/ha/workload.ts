@@ -228,7 +228,7 @@ class WorkloadClient {
     if (outcome.kind === 'not sent') return 'not sent'
     if (outcome.kind === 'unknown') return outcome.note
     const text = `${outcome.status} ${outcome.body.trim().slice(0, 200)}`
-    const isOutage = [429, 473, 502, 503, 504].includes(outcome.status)
+    const isOutage = [429, 473, 502, 503, 504, 507].includes(outcome.status)
     if (!isOutage) this.#workload.unexpected.push(`${method} ${path}: ${text}`)
     return text
   }

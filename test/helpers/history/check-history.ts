@@ -49,7 +49,8 @@ export function smallestPart<Input, Result>(
     return reduced(shortestBeginning(completed, isPartialViolation), () => true, isPartialViolation)
   }
   const isViolation = (part: Operations<Input, Result>) => kind.strict(part).kind === 'violation'
-  return reduced(shortestBeginning(operations, isViolation), kind.isObservation, isViolation)
+  const isRemovable = (operation: Operation<Input, Result>) => kind.isObservation(operation)
+  return reduced(shortestBeginning(operations, isViolation), isRemovable, isViolation)
 }
 
 /** The history up to a time: what had not ended then has an unknown outcome. */

@@ -143,6 +143,46 @@ function planted<Input, Result>(
   return history.with(at, changed)
 }
 
+const operationAt = (
+  id: number,
+  invokedMs: number,
+  more: Pick<RegisterOperation, 'input' | 'result'>,
+): RegisterOperation => {
+  return { id, client: `c${id}`, server: 's1', object: 'o', invokedMs, respondedMs: invokedMs + 1, ...more }
+}
+
+const timedRead = (id: number, times: readonly [number, number], more: object): RegisterOperation => {
+  const [invokedMs, respondedMs] = times
+  const input: RegisterInput = { kind: 'read' }
+  return { id, client: 'c', server: 's1', object: 'o', input, result: undefined, invokedMs, respondedMs, ...more }
+}
+
+const elements = (list: string) => (list === '' ? [] : list.split(','))
+
+const listsRead = (id: number, result: Lists): ListsOperation => ({
+  id,
+  client: 'c',
+  server: 's1',
+  object: 'o',
+  input: { kind: 'read', names: Object.keys(result) },
+  invokedMs: id,
+  respondedMs: id + 0.5,
+  result: { kind: 'lists', lists: result },
+})
+
+const seen = (active: string, since: string, askedMs: number) => {
+  return { server: active, active, since, askedMs, answeredMs: askedMs + 1 }
+}
+
+const timedWrite = (id: number, version: number, atMs: number) =>
+  timedRead(id, [atMs, atMs + 1], {
+    input: { kind: 'write', value: `v${version}` },
+    result: { kind: 'written', version },
+  })
+
+const staleRead = (maxAgeMs: number) =>
+  timedRead(3, [2000, 2001], { result: { kind: 'value', version: 1, value: 'v1' }, maxAgeMs })
+
 test('histories of correct objects are linearizable, also with unknown outcomes', () => {
   for (let seed = 1; seed <= 15; seed++) {
     assertGood(register, registerHistory(seed))
@@ -206,13 +246,10 @@ test('two successful check-and-set operations on one version are found', () => {
 })
 
 test('a mismatch of a check-and-set that took effect is found', () => {
-  const at = (id: number, invokedMs: number, more: Pick<RegisterOperation, 'input' | 'result'>): RegisterOperation => {
-    return { id, client: `c${id}`, server: 's1', object: 'o', invokedMs, respondedMs: invokedMs + 1, ...more }
-  }
   // As a server answers that repeats a write whose acknowledgement was lost.
   const history = [
-    at(1, 0, { input: { kind: 'cas', version: 0, value: 'a' }, result: { kind: 'mismatch' } }),
-    at(2, 2, { input: { kind: 'read' }, result: { kind: 'value', version: 1, value: 'a' } }),
+    operationAt(1, 0, { input: { kind: 'cas', version: 0, value: 'a' }, result: { kind: 'mismatch' } }),
+    operationAt(2, 2, { input: { kind: 'read' }, result: { kind: 'value', version: 1, value: 'a' } }),
   ]
   assert.match(reportOf(register, history, 2), /cas 0 a → mismatch/)
   const [first, second] = history
@@ -235,21 +272,9 @@ test('a value that was never written, and one that is read before its write, are
 })
 
 test('a read that permits an age returns a state of that age, not an older one', () => {
-  const operation = (id: number, times: readonly [number, number], more: object): RegisterOperation => {
-    const [invokedMs, respondedMs] = times
-    const input: RegisterInput = { kind: 'read' }
-    return { id, client: 'c', server: 's1', object: 'o', input, result: undefined, invokedMs, respondedMs, ...more }
-  }
-  const write = (id: number, version: number, atMs: number) =>
-    operation(id, [atMs, atMs + 1], {
-      input: { kind: 'write', value: `v${version}` },
-      result: { kind: 'written', version },
-    })
-  const writes = [write(1, 1, 0), write(2, 2, 1000)]
-  const stale = (maxAgeMs: number) =>
-    operation(3, [2000, 2001], { result: { kind: 'value', version: 1, value: 'v1' }, maxAgeMs })
-  assertGood(register, [...writes, stale(1100)])
-  assert.match(reportOf(register, [...writes, stale(900)], 2), /max age 900 ms/)
+  const writes = [timedWrite(1, 1, 0), timedWrite(2, 2, 1000)]
+  assertGood(register, [...writes, staleRead(1100)])
+  assert.match(reportOf(register, [...writes, staleRead(900)], 2), /max age 900 ms/)
 })
 
 test('lists that lose an element, change their order, or have half of a transaction are found', () => {
@@ -262,7 +287,6 @@ test('lists that lose an element, change their order, or have half of a transact
         const isSame = edited.every(([name, list]) => read.result?.kind === 'lists' && read.result.lists[name] === list)
         return isSame ? undefined : { ...read, result: { kind: 'lists', lists: Object.fromEntries(edited) } }
       })
-    const elements = (list: string) => (list === '' ? [] : list.split(','))
     reportOf(
       lists,
       changed((list) => elements(list).slice(1).join(',')),
@@ -274,24 +298,14 @@ test('lists that lose an element, change their order, or have half of a transact
       3,
     )
   }
-  const read = (id: number, result: Lists): ListsOperation => ({
-    id,
-    client: 'c',
-    server: 's1',
-    object: 'o',
-    input: { kind: 'read', names: Object.keys(result) },
-    invokedMs: id,
-    respondedMs: id + 0.5,
-    result: { kind: 'lists', lists: result },
-  })
   const append = {
-    ...read(1, {}),
+    ...listsRead(1, {}),
     input: { kind: 'append', element: 'e', to: { a: '', b: '' } },
     respondedMs: Number.POSITIVE_INFINITY,
     result: undefined,
   } as const
-  assertGood(lists, [append, read(2, { a: '' }), read(3, { a: 'e', b: 'e' })])
-  assert.match(reportOf(lists, [append, read(2, { a: 'e', b: '' })], 2), /a=\[e\] b=\[\]/)
+  assertGood(lists, [append, listsRead(2, { a: '' }), listsRead(3, { a: 'e', b: 'e' })])
+  assert.match(reportOf(lists, [append, listsRead(2, { a: 'e', b: '' })], 2), /a=\[e\] b=\[\]/)
 })
 
 test('a counter that loses an addition or falls is found', () => {
@@ -344,9 +358,6 @@ test('operations without an answer have an unknown outcome, and those without an
 })
 
 test('two servers that are active at the same time are found', () => {
-  const seen = (active: string, since: string, askedMs: number) => {
-    return { server: active, active, since, askedMs, answeredMs: askedMs + 1 }
-  }
   const good = [seen('s1', 't1', 0), seen('s1', 't1', 10), seen('s2', 't2', 12), seen('s1', 't3', 20)]
   assert.deepEqual(overlappingActivities(good), [])
   const stale = overlappingActivities([...good, seen('s1', 't1', 15)])

@@ -13,7 +13,7 @@ import { type Edge, startEdge } from '../../helpers/edge.ts'
 import { answersIn } from '../../helpers/raw-http.ts'
 import { ALLOC, INSIDE, SECRET } from '../../helpers/allocation.ts'
 
-const ATTEMPTS = Number(process.env['RACE_ATTEMPTS'] ?? 600)
+const ATTEMPTS = Number(process.env['RACE_ATTEMPTS'] ?? 300)
 /** Requests that are sent ahead on one connection. */
 const BATCH = 100
 const OUTSIDE = 'OUTSIDE-of-every-allocation'

@@ -14,7 +14,7 @@ import { Random } from '../../helpers/frames.ts'
 import { TailClient } from '../../helpers/tail-client.ts'
 import { startTailHost, type TailAllocation } from '../../helpers/tail-host.ts'
 
-const RUNS = Number(process.env['TAIL_RUNS'] ?? 120)
+const RUNS = Number(process.env['TAIL_RUNS'] ?? 60)
 const AT_ONCE = 12
 
 interface Follower {

@@ -21,7 +21,7 @@ import { randomLog } from '../../helpers/random-log.ts'
 import { ALLOC_ID, allocationIn, type Query, taskOf } from '../../helpers/tail-host.ts'
 import { performed, recordingLogger } from '../allocations/host-fixture.ts'
 
-const LOGS = Number(process.env['MODEL_LOGS'] ?? 600)
+const LOGS = Number(process.env['MODEL_LOGS'] ?? 200)
 /** While one waits for a thread, others go on. */
 const AT_ONCE = 8
 /** A hundred thousand small files are made here: in memory, where there is a place for them. */

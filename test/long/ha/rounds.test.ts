@@ -17,6 +17,12 @@ const KINDS = process.env['OUTPOST_HA_KINDS']?.split(',')
 const ROUNDS_PER_CLUSTER = 20
 const RECOVERY_MS = 180_000
 
+/** The newest errors in the log of a server. */
+function errorsOf(name: string, log: string): string[] {
+  const lines = log.split('\n').filter((line) => line.includes('"@level":"error"'))
+  return lines.slice(-10).map((line) => `${name}: ${line}`)
+}
+
 for (let first = 0; first < ROUNDS; first += ROUNDS_PER_CLUSTER) {
   const count = Math.min(ROUNDS_PER_CLUSTER, ROUNDS - first)
   const seeds = Array.from({ length: count }, (_, at) => SEED + first + at)
@@ -28,8 +34,17 @@ for (let first = 0; first < ROUNDS; first += ROUNDS_PER_CLUSTER) {
     for (const seed of seeds) {
       const result = await haRound({ world, seed, ms: ROUND_MS, ...(kinds && { kinds }) })
       t.diagnostic(result.summary)
-      const report = [...result.violations, ...result.unexpected.slice(0, 20), ...result.story].join('\n')
-      assert.deepEqual([result.violations.length, result.unexpected.length], [0, 0], `${result.summary}\n${report}`)
+      const report = [
+        ...result.violations,
+        ...result.overlaps,
+        ...result.unexpected.slice(0, 20),
+        ...result.story,
+      ].join('\n')
+      assert.deepEqual(
+        [result.violations.length, result.overlaps.length, result.unexpected.length],
+        [0, 0, 0],
+        `${result.summary}\n${report}`,
+      )
     }
   })
 }

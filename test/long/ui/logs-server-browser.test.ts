@@ -10,7 +10,7 @@ import { writeManifest } from '../../host/allocations/host-fixture.ts'
 import { launchChromium, whyNoChromium } from '../../helpers/browser/chromium.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { OUTPOST } from '../../helpers/program.ts'
-import { quietPort } from '../../helpers/restarting-agent.ts'
+import { quietPort } from '../../helpers/quiet-port.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const skip = whyNoChromium()

@@ -16,14 +16,25 @@ function isWildcard(pattern: string): boolean {
   return isSegments(pattern) || pattern.endsWith('*')
 }
 
-function matches(pattern: string, path: string): boolean {
+/** The expression of each pattern: tests ask for the same patterns with many paths. */
+const expressions = new Map<string, RegExp>()
+
+function expressionOf(pattern: string): RegExp {
+  const known = expressions.get(pattern)
+  if (known) return known
   const open = pattern.endsWith('*')
   const body = open ? pattern.slice(0, -1) : pattern
   const segments = body.split('/').map((segment) => {
     if (segment === '+' && isSegments(pattern)) return '[^/]*'
     return segment.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`)
   })
-  return new RegExp(`^${segments.join('/')}${open ? '[^]*' : ''}$`).test(path)
+  const expression = new RegExp(`^${segments.join('/')}${open ? '[^]*' : ''}$`)
+  expressions.set(pattern, expression)
+  return expression
+}
+
+function matches(pattern: string, path: string): boolean {
+  return expressionOf(pattern).test(path)
 }
 
 function pluses(pattern: string): number {

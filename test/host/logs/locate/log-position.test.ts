@@ -11,7 +11,7 @@ import { type NaiveFile, naiveSince, naiveTail } from '../../../helpers/log-mode
 import { randomLog } from '../../../helpers/random-log.ts'
 import { temporaryDirectory } from '../../../helpers/temporary-directory.ts'
 
-const LOGS = Number(process.env['POSITION_LOGS'] ?? 600)
+const LOGS = Number(process.env['POSITION_LOGS'] ?? 200)
 const MIB = 2 ** 20
 const GIB = 2 ** 30
 const never = new AbortController().signal

@@ -7,7 +7,7 @@ import { TailClient } from '../../../helpers/tail-client.ts'
 import { startTailHost, type TailAllocation } from '../../../helpers/tail-host.ts'
 
 /** The long form has 300. */
-const RUNS = Number(process.env['OUTPOST_GREP_RUNS'] ?? 24)
+const RUNS = Number(process.env['OUTPOST_GREP_RUNS'] ?? 12)
 
 interface Choice {
   readonly invert: boolean

@@ -1,0 +1,217 @@
+/**
+ * Reads of secrets by a standby from its own entries.
+ *
+ * The standby has a second core, which can only read: its store refuses commits. It follows the commit stream: before a group is applied
+ * its entries are added to the entry set, so each read is still compared with what the active server wrote. Changes of secrets need nothing
+ * else; after a change of mounts, policies, tokens or settings the core is opened again before the next read.
+ *
+ * A read is current: the standby asks the active server for its newest row, after the request has arrived, and answers when it has applied
+ * that row. Requests that arrive while it asks share the next question. A client that states how old the entries may be
+ * (`Cache-Control: max-age`), or which state it requires (`X-Vault-Index`), is answered without a question.
+ *
+ * Everything else is forwarded: requests that change state, such as reads that issue leases, tokens with limited uses, wrapped responses
+ * and second factors; all requests while an audit device or a rate limit quota is enabled; and each read that fails here.
+ */
+import { Barrier } from '../../storage/barrier/barrier.ts'
+import { SecretsCore } from '../../secrets/core.ts'
+import { secretsOperations } from '../../secrets/request/handle.ts'
+import { READ_VERBS } from '../../secrets/request/core-endpoints.ts'
+import { decodeBatch } from '../../storage/sqlite/batch.ts'
+import { ReadOnlyStore } from '../../storage/store/read-only-store.ts'
+import type { LoggedGroup } from '../../storage/store/commit-log.ts'
+import { batchesIn } from '../../storage/store/write-group.ts'
+import type { SqliteStore } from '../../storage/store/store.ts'
+import type { Seal } from '../../storage/seal/seal.ts'
+import { messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import { type AnyOperation, type Call, WholeAnswer } from '../../platform/operation.ts'
+import type { RawInput } from '../../platform/schema.ts'
+import { coreEngines, ownEngines } from '../modules/engines.ts'
+import { requiredAge, requiredRow } from './read-conditions.ts'
+import type { RowQuestions } from './row-questions.ts'
+
+/** Time for the row that a read requires to be applied here. */
+const APPLIED_MS = 500
+/** Entries outside the mounts that change often and do not concern the read core. */
+const UNREAD = new Set(['core/head', 'core/encryptions'])
+const AUDIT_DEVICES = 'core/audit/'
+/** Parameters of requests that wait for changes. */
+const WAITING = new Set(['cursor', 'stream', 'wait'])
+
+export interface StandbyReadsOptions {
+  readonly store: SqliteStore
+  readonly seal: Seal
+  readonly version: string
+  readonly clusterName: string
+  readonly logger: Logger
+  /** A copy of the root key, which the caller overwrites. Throws while the server is sealed. */
+  readonly rootKey: () => Buffer
+  readonly questions: RowQuestions
+  /** Applies what has arrived without waiting for more. */
+  readonly hurry: () => void
+}
+
+interface ReadCore {
+  readonly core: SecretsCore
+  readonly barrier: Barrier
+  readonly operations: ReadonlyMap<string, AnyOperation>
+}
+
+export class StandbyReads {
+  readonly #options: StandbyReadsOptions
+  #open: ReadCore | undefined
+  /** The core must be opened again before the next read. */
+  #isStale = false
+  /** Called after groups were applied. */
+  readonly #waiters = new Set<() => void>()
+  /** When the entries were known to be current, by the monotonic clock. */
+  #currentAtMs = Number.NEGATIVE_INFINITY
+
+  constructor(options: StandbyReadsOptions) {
+    this.#options = options
+  }
+
+  get isOpen(): boolean {
+    return this.#open !== undefined
+  }
+
+  /** Opens the core on the entries of the store, which must be verified. Throws if it cannot. */
+  open(): void {
+    const { clusterName, logger, rootKey, seal, store, version } = this.#options
+    this.close()
+    const barrier = new Barrier(new ReadOnlyStore(store))
+    const key = rootKey()
+    try {
+      barrier.unseal(key)
+    } finally {
+      key.fill(0)
+    }
+    const core = new SecretsCore({
+      barrier,
+      seal,
+      engines: coreEngines,
+      own: ownEngines,
+      version,
+      clusterName,
+      logger: logger.named('reads'),
+      isIsolated: true,
+      isReplica: true,
+    })
+    core.activate()
+    const operations = new Map(secretsOperations(core, READ_VERBS).map((operation) => [operation.name, operation]))
+    this.#open = { core, barrier, operations }
+    this.#isStale = false
+    store.onApplying = (groups) => this.#applying(groups)
+  }
+
+  close(): void {
+    const { store } = this.#options
+    store.onApplying = undefined
+    const open = this.#open
+    this.#open = undefined
+    open?.core.suspend()
+    open?.barrier.seal()
+  }
+
+  /** Called before groups are applied; the result is called afterwards. */
+  #applying(groups: readonly LoggedGroup[]): (isDone: boolean) => void {
+    const open = this.#open
+    if (!open) return () => undefined
+    const batches = groups.flatMap((group) => Array.from(batchesIn(group), decodeBatch))
+    const finish = open.barrier.follow(batches)
+    const changed = batches.flatMap(({ deletes, puts }) => [...puts.map(({ path }) => path), ...deletes])
+    if (changed.some((path) => !UNREAD.has(path) && !isSecret(open.core, path))) this.#isStale = true
+    return (isDone) => {
+      if (isDone && finish()) return this.#wakeWaiters()
+      if (this.#open !== open) return
+      this.#options.logger.warn('reads are forwarded: the entries of this standby do not match their head')
+      this.close()
+    }
+  }
+
+  /** The answer, or undefined for a request that must be forwarded. Never rejects. */
+  async answer(name: string, call: Call): Promise<WholeAnswer | undefined> {
+    const open = this.#current()
+    const operation = open?.operations.get(name)
+    if (!open || !operation || !canAnswer(open.core, call)) return undefined
+    if (!(await this.#isCurrent(call.raw))) return undefined
+    // The core may have been closed, or an entry of another kind applied, meanwhile.
+    const now = this.#current()
+    if (!now || !canAnswer(now.core, call)) return undefined
+    try {
+      const answer = await now.operations.get(name)?.run(call.raw, call, undefined)
+      return answer instanceof WholeAnswer && answer.status < 500 ? answer : undefined
+    } catch {
+      return undefined
+    }
+  }
+
+  /** The core, opened again if it is stale. */
+  #current(): ReadCore | undefined {
+    if (this.#open && this.#isStale) this.#reopen()
+    return this.#open
+  }
+
+  #reopen(): void {
+    try {
+      this.#open?.core.suspend()
+      this.#open?.core.activate()
+      this.#isStale = false
+    } catch (error) {
+      this.#options.logger.warn('reads are forwarded: the core for reads cannot be opened', { error: messageOf(error) })
+      this.close()
+    }
+  }
+
+  /** Resolves when the entries are as new as the request requires; to false if that takes too long. */
+  async #isCurrent(raw: RawInput): Promise<boolean> {
+    const { questions, store } = this.#options
+    const required = requiredRow(raw, store.clusterId)
+    const ageMs = requiredAge(raw)
+    if (required !== undefined && (await this.#hasApplied(required))) return true
+    if (ageMs !== undefined && performance.now() - this.#currentAtMs <= ageMs) return true
+    const answered = await questions.ask()
+    if (!answered || !(await this.#hasApplied(answered.row))) return false
+    this.#currentAtMs = Math.max(this.#currentAtMs, answered.askedAtMs)
+    return true
+  }
+
+  async #hasApplied(row: number): Promise<boolean> {
+    const { hurry, store } = this.#options
+    if (store.visibleRow >= row) return true
+    hurry()
+    return new Promise((resolve) => {
+      const done = (isApplied: boolean) => {
+        clearTimeout(timer)
+        this.#waiters.delete(look)
+        resolve(isApplied)
+      }
+      const look = () => {
+        if (store.visibleRow >= row) done(true)
+      }
+      const timer = setTimeout(() => done(false), APPLIED_MS)
+      this.#waiters.add(look)
+    })
+  }
+
+  #wakeWaiters(): void {
+    for (const look of this.#waiters) look()
+  }
+}
+
+/** Whether an entry belongs to a mount of the key-value engine, whose entries are read for each request. */
+function isSecret(core: SecretsCore, path: string): boolean {
+  const [, uuid] = /^logical\/([^/]+)\//.exec(path) ?? []
+  return uuid !== undefined && core.isActive && core.open.mounts.byUuid(uuid)?.record.type === 'kv'
+}
+
+function canAnswer(core: SecretsCore, { raw, remote, token }: Call): boolean {
+  if (!core.isActive || token === undefined || core.quotas) return false
+  const { headers, params, query } = raw
+  if (headers['x_vault_wrap_ttl'] ?? headers['x_vault_mfa'] ?? headers['x_vault_namespace']) return false
+  if (query.some(([parameter]) => WAITING.has(parameter) || parameter === 'help')) return false
+  const resolved = core.find(params['path'] ?? '')
+  if (resolved?.mount.record.type !== 'kv') return false
+  if (core.open.storage.list(AUDIT_DEVICES, { limit: 1 }).length > 0) return false
+  return core.knows(token, remote) && core.open.tokens.find(token, core.now())?.usesLeft === 0
+}

@@ -1,0 +1,44 @@
+/** The newest row of the active server, which a standby asks for before it answers a read. */
+import type { NatsConnection } from '@nats-io/transport-node'
+
+const ANSWER_MS = 500
+
+function subjectOf(region: string, serverId: string): string {
+  return `outpost.${region}.ha.row.${serverId}`
+}
+
+export interface ServedRow {
+  readonly connection: NatsConnection
+  readonly region: string
+  readonly serverId: string
+  /** Sequence of the newest row, which is that of the last acknowledged commit or later. */
+  readonly row: () => number
+  readonly isServing: () => boolean
+}
+
+export function serveRow({ connection, isServing, region, row, serverId }: ServedRow): void {
+  connection.subscribe(subjectOf(region, serverId), {
+    callback(error, message) {
+      if (error) return
+      // The lease is compared after the row was read.
+      const newest = String(row())
+      message.respond(isServing() ? newest : '')
+    },
+  })
+}
+
+/** Undefined if the server does not answer, or is not active. Never rejects. */
+export async function askForRow(
+  connection: NatsConnection | undefined,
+  region: string,
+  serverId: string | undefined,
+): Promise<number | undefined> {
+  if (!connection || serverId === undefined) return undefined
+  try {
+    const { data } = await connection.request(subjectOf(region, serverId), undefined, { timeout: ANSWER_MS })
+    const text = Buffer.from(data).toString('latin1')
+    return /^\d{1,15}$/.test(text) ? Number(text) : undefined
+  } catch {
+    return undefined
+  }
+}
