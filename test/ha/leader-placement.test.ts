@@ -4,7 +4,13 @@ import { test } from 'node:test'
 import { isLocal, localFirst } from '../../src/ha/leader-placement.ts'
 
 test('NATS servers on this host come first, the others in random order', () => {
-  const servers = ['nats://192.0.2.1:4222', 'tls://localhost:4222', '192.0.2.2:4222', 'nats://127.0.0.1:4223', 'nats://[::1]:4222']
+  const servers = [
+    'nats://192.0.2.1:4222',
+    'tls://localhost:4222',
+    '192.0.2.2:4222',
+    'nats://127.0.0.1:4223',
+    'nats://[::1]:4222',
+  ]
   const sorted = localFirst(servers, () => 0)
   assert.deepEqual(sorted.slice(0, 2), ['tls://localhost:4222', 'nats://127.0.0.1:4223'])
   assert.deepEqual(sorted.toSorted(), servers.toSorted())
