@@ -26,7 +26,7 @@ export interface HaCore {
 export interface HaServerOptions {
   readonly store: SqliteStore
   /** Rejects with a Fault for the operator. It reconnects by itself. */
-  readonly connect: (signal: AbortSignal) => Promise<NatsConnection>
+  readonly connect: () => Promise<NatsConnection>
   readonly core: HaCore
   readonly region: string
   readonly replicas: number

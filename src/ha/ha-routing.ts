@@ -4,7 +4,7 @@
  *
  * An answer of the active server is sent only if its lease was valid after the answer was computed: until then no other server can have been
  * active, so the answer is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only
- * if it certainly was not executed; otherwise its caller is told that the outcome is unknown.
+ * if it certainly was not executed; otherwise its caller receives an error that says that the outcome is unknown.
  */
 import { Refusal } from '../platform/errors.ts'
 import { type AnyOperation, type Call, WholeAnswer } from '../platform/operation.ts'
@@ -71,11 +71,10 @@ export class HaRouting {
   /** The operation for any member. */
   routed(operation: AnyOperation): AnyOperation {
     const run = (input: unknown, call: Call, about: unknown) => this.#serve(operation, input, call, about)
-    const { takesLongBody } = operation
     // A standby knows no token, and forwards the body.
-    const takes = (token: string | undefined, remote: string | undefined) =>
-      !this.#options.server.isServing || takesLongBody === undefined || takesLongBody(token, remote)
-    return { ...operation, takesLongBody: takes, run }
+    const takesLongBody = (token: string | undefined, remote: string | undefined) =>
+      !this.#options.server.isServing || (operation.takesLongBody?.(token, remote) ?? true)
+    return { ...operation, takesLongBody, run }
   }
 
   async #serve(operation: AnyOperation, input: unknown, call: Call, about: unknown): Promise<unknown> {
@@ -132,13 +131,14 @@ export class HaRouting {
       await this.#change(RETRY_MS)
     }
     const isSameTerm = server.isServing && server.lease?.term === term
-    // The caller is told after the effect.
+    // The caller receives the answer after the effect.
     await server.stepDownIfRequested()
     if (isSameTerm) return { answer: isRead ? answer : this.#withState(answer) }
-    if (isRead) return undefined
+    const status = answer instanceof WholeAnswer ? answer.status : 200
+    // A refusal may depend on a state that was not the newest.
+    if (isRead || (status >= 400 && status < 500)) return undefined
     // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
-    const isRefused = answer instanceof WholeAnswer && answer.status >= 500
-    return { answer: isRefused ? unknownOutcome('changed') : answer }
+    return { answer: status >= 500 ? unknownOutcome('changed') : answer }
   }
 
   /** Adds the state that includes the change, which the client may require of a later read. */

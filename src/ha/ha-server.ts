@@ -19,20 +19,17 @@
  * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
-import { serveCopies } from './copy/member-copy.ts'
-import { HaBucket, ActiveLease, type MemberState } from './lease/lease.ts'
-import { LeaderPlacement } from './leader-placement.ts'
-import { MemberReports } from './member-reports.ts'
-import { emptyGroup, StreamFollower } from './stream-follower.ts'
-import { askForRow, serveRow } from './active-row.ts'
+import { ActiveLease, type MemberState } from './lease/lease.ts'
+import { type OpenParts, openParts } from './open-parts.ts'
+import { emptyGroup } from './stream-follower.ts'
+import { askForRow } from './active-row.ts'
 import { encodeMessage } from './stream/commit-message.ts'
-import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
+import { PublishRefused } from './stream/commit-stream.ts'
 import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
@@ -40,16 +37,6 @@ const STEP_DOWN_PAUSE_MS = 10_000
 const YIELD_MS = 1000
 const RETRY_MS = 500
 const LOG_INTERVAL_MS = 60_000
-
-/** What is known once NATS has answered. */
-interface OpenParts {
-  readonly connection: NatsConnection
-  readonly stream: CommitStream
-  readonly bucket: HaBucket
-  readonly lease: ActiveLease
-  readonly follower: StreamFollower
-  readonly reports: MemberReports
-}
 
 export class HaServer {
   readonly #options: HaServerOptions
@@ -259,6 +246,7 @@ export class HaServer {
     this.wake()
     await this.#changing
     this.#parts?.reports.stop()
+    this.#parts?.placement.stop()
     await this.#parts?.follower.stop()
     this.#phase = 'stopped'
     await this.#parts?.connection.close()
@@ -285,52 +273,17 @@ export class HaServer {
   }
 
   async #open(): Promise<OpenParts> {
-    const { addresses, connect, name, region, replicas, serverId, store } = this.#options
-    const connection = await connect(this.#stopping.signal)
-    try {
-      const stream = await CommitStream.open(connection, region, replicas)
-      const bucket = await HaBucket.open(connection, region, replicas)
-      const warn = (message: string, error: unknown) => this.#warn(message, error)
-      const follower = new StreamFollower({
-        store,
-        stream,
-        connection,
-        bucket,
-        region,
-        serverId: () => this.#options.serverId,
-        wallMs: this.#wallMs,
-        logger: this.#logger,
-        warn,
-      })
-      const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
-      const lease = new ActiveLease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
-      this.#fault = undefined
-      const reports = new MemberReports({
-        bucket,
-        stream,
-        self: () => this.#state(),
-        isServing: () => this.isServing,
-        wallMs: this.#wallMs,
-        warn,
-      })
-      this.#stopping.signal.throwIfAborted()
-      reports.start()
-      const placement = new LeaderPlacement({
-        connection,
-        streams: [stream.name, bucket.streamName],
-        isActive: () => this.isServing,
-        warn,
-      })
-      placement.start()
-      this.#stopping.signal.addEventListener('abort', () => placement.stop(), { once: true })
-      serveCopies({ connection, region, serverId, store, logger: this.#logger })
-      serveRow({ connection, region, serverId, row: () => store.position().sequence, isServing: () => this.isServing })
-      connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
-      return { connection, stream, bucket, lease, follower, reports }
-    } catch (error) {
-      await connection.close()
-      throw error
-    }
+    const parts = await openParts(this.#options, {
+      nowMs: this.#nowMs,
+      wallMs: this.#wallMs,
+      state: () => this.#state(),
+      isServing: () => this.isServing,
+      isStopped: () => this.#isStopped,
+      warn: (message, error) => this.#warn(message, error),
+    })
+    this.#fault = undefined
+    parts.connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
+    return parts
   }
 
   get #hintSubject(): string {
@@ -452,7 +405,8 @@ export class HaServer {
       try {
         if (!(await parts.lease.renew())) {
           this.#termEnded.abort()
-          return void this.#leaveTerm('another server holds the lease', false)
+          void this.#leaveTerm('another server holds the lease', false)
+          return
         }
         this.#setFailing()
       } catch (error) {

@@ -88,7 +88,7 @@ export function createMemberAuthorizer(core: Authorizer, asking: Authorizer, isA
     get recheckMs() {
       return now().recheckMs
     },
-    grantsOf: (token, remote, isRecheck) => (now().grantsOf ?? refuseGrants)(token, remote, isRecheck),
+    grantsOf: (token, remote, isRecheck) => now().grantsOf?.(token, remote, isRecheck) ?? refuseGrants(),
   }
 }
 

@@ -19,6 +19,7 @@ import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.t
 import type { ReplicationPart } from './dr.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
 import { RowQuestions } from '../standby/row-questions.ts'
+import { coreEngines, ownEngines } from './engines.ts'
 import { StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
@@ -119,6 +120,8 @@ export class HaPart implements HaSide {
     const { config, logger, store, version } = this.#options
     this.#reads = new StandbyReads({
       store,
+      engines: coreEngines,
+      own: ownEngines,
       seal,
       version,
       clusterName: config.name,
@@ -198,8 +201,8 @@ export class HaPart implements HaSide {
         if (!core().isSecondary) await core().leaveStandby()
       },
       async close(isOrderly) {
-        const endMs = performance.now() + DRAIN_MS
-        while (isOrderly && core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
+        while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
         // The core refuses commits at once; those that wait for a DR secondary fail with the end of the replication.
         const closing = core().isActive || core().isSuspended ? core().enterStandby() : undefined
         await replication().end()

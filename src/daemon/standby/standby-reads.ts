@@ -13,7 +13,7 @@
  * and second factors; all requests while an audit device or a rate limit quota is enabled; and each read that fails here.
  */
 import { Barrier } from '../../storage/barrier/barrier.ts'
-import { SecretsCore } from '../../secrets/core.ts'
+import { type CoreOptions, SecretsCore } from '../../secrets/core.ts'
 import { secretsOperations } from '../../secrets/request/handle.ts'
 import { READ_VERBS } from '../../secrets/request/core-endpoints.ts'
 import { decodeBatch } from '../../storage/sqlite/batch.ts'
@@ -26,7 +26,6 @@ import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { type AnyOperation, type Call, WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import { coreEngines, ownEngines } from '../modules/engines.ts'
 import { requiredAge, requiredRow } from './read-conditions.ts'
 import type { RowQuestions } from './row-questions.ts'
 
@@ -38,7 +37,7 @@ const AUDIT_DEVICES = 'core/audit/'
 /** Parameters of requests that wait for changes. */
 const WAITING = new Set(['cursor', 'stream', 'wait'])
 
-export interface StandbyReadsOptions {
+export interface StandbyReadsOptions extends Pick<CoreOptions, 'engines' | 'own'> {
   readonly store: SqliteStore
   readonly seal: Seal
   readonly version: string
@@ -77,7 +76,7 @@ export class StandbyReads {
 
   /** Opens the core on the entries of the store, which must be verified. Throws if it cannot. */
   open(): void {
-    const { clusterName, logger, rootKey, seal, store, version } = this.#options
+    const { clusterName, engines, logger, own, rootKey, seal, store, version } = this.#options
     this.close()
     const barrier = new Barrier(new ReadOnlyStore(store))
     const key = rootKey()
@@ -89,8 +88,8 @@ export class StandbyReads {
     const core = new SecretsCore({
       barrier,
       seal,
-      engines: coreEngines,
-      own: ownEngines,
+      engines,
+      own,
       version,
       clusterName,
       logger: logger.named('reads'),

@@ -91,10 +91,10 @@ export class HaBucket {
 
   /** Resolves to the new revision. Rejects when the entry has another revision than `revision`. */
   writeHolder(holder: LeaseHolder, revision: number): Promise<number> {
-    const text = JSON.stringify(holder)
+    const json = JSON.stringify(holder)
     return revision === 0
-      ? this.#kv.create(ACTIVE_KEY, text)
-      : this.#kv.update(ACTIVE_KEY, text, revision, TIMINGS.haRequestMs)
+      ? this.#kv.create(ACTIVE_KEY, json)
+      : this.#kv.update(ACTIVE_KEY, json, revision, TIMINGS.haRequestMs)
   }
 
   async writeMember(member: MemberState): Promise<void> {

@@ -17,7 +17,6 @@ import {
   jetstream,
   JetStreamApiError,
   type JetStreamClient,
-  JetStreamError,
   jetstreamManager,
   type JetStreamManager,
   RetentionPolicy,
@@ -39,7 +38,6 @@ const RETRY_MAX_MS = 50
 /** Codes of JetStream: no such message, no such stream, the last sequence is another one. */
 const NO_MESSAGE = 10_037
 const NO_STREAM = 10_059
-const NO_MESSAGE_STATUS = 404
 const WRONG_SEQUENCE = new Set([10_071, 10_164])
 /** Headers and the envelope of NATS. */
 const OVERHEAD_BYTES = 4096
@@ -321,10 +319,6 @@ function codeOf(error: unknown): number | undefined {
 }
 
 /** An error with the code of a status message, of which the package exports the base class only. */
-function isNoMessageStatus(error: unknown): boolean {
-  return error instanceof JetStreamError && 'code' in error && error.code === NO_MESSAGE_STATUS
-}
-
 function isWrongSequence(error: unknown): boolean {
   return error instanceof JetStreamApiError && WRONG_SEQUENCE.has(error.code)
 }

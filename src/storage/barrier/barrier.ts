@@ -36,7 +36,9 @@ const COUNT_PATH = 'core/encryptions'
 
 /** Whether a commit was refused for the state of the store or the cluster: a retry, or another server, may accept it. */
 export function isStoreUnavailable(error: unknown): error is StoreError {
-  return error instanceof StoreError && ['busy', 'closed', 'displaced', 'fenced', 'replica'].includes(error.kind)
+  return (
+    error instanceof StoreError && ['busy', 'closed', 'displaced', 'fenced', 'replica', 'standby'].includes(error.kind)
+  )
 }
 
 export function isOutOfSpace(error: unknown): error is StoreError {

@@ -19,7 +19,7 @@ const RECOVERY_MS = 180_000
 
 /** The newest errors in the log of a server. */
 function errorsOf(name: string, log: string): string[] {
-  const lines = log.split('\n').filter((line) => line.includes('"@level":"error"'))
+  const lines = log.split('\n').filter((line) => /"@level":"error"|\[ERROR\]/.test(line))
   return lines.slice(-10).map((line) => `${name}: ${line}`)
 }
 
@@ -34,12 +34,9 @@ for (let first = 0; first < ROUNDS; first += ROUNDS_PER_CLUSTER) {
     for (const seed of seeds) {
       const result = await haRound({ world, seed, ms: ROUND_MS, ...(kinds && { kinds }) })
       t.diagnostic(result.summary)
-      const report = [
-        ...result.violations,
-        ...result.overlaps,
-        ...result.unexpected.slice(0, 20),
-        ...result.story,
-      ].join('\n')
+      const errors = world.cluster.servers.flatMap(({ name, process }) => errorsOf(name, process.log))
+      const { overlaps, story, unexpected, violations } = result
+      const report = [...violations, ...overlaps, ...unexpected.slice(0, 20), ...story, ...errors].join('\n')
       assert.deepEqual(
         [result.violations.length, result.overlaps.length, result.unexpected.length],
         [0, 0, 0],
