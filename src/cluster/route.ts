@@ -32,6 +32,7 @@ import {
   type Handler,
   type JsonText,
   type CallTarget,
+  type StreamedAnswer,
   unknownAllocation,
   unknownNode,
   type WholeAnswer,
@@ -73,7 +74,7 @@ const ANY_SERVER = new Destination(undefined)
 /** The calls of a `Forwarder` that routing needs. */
 export interface CallForwarder {
   answer(request: ForwardedRequest): Promise<JsonText | undefined>
-  whole(request: ForwardedRequest): Promise<WholeAnswer>
+  wholeOrStreamed(request: ForwardedRequest): Promise<WholeAnswer | StreamedAnswer>
   stream(request: ForwardedRequest): AsyncIterable<Chunk>
 }
 
@@ -138,7 +139,7 @@ function forward(
   const isEndless = (endpoint.endless?.(input) || endpoint.longPoll?.(input)) ?? false
   const request = { ...requestFor(endpoint, to, call, group), isEndless }
   if (endpoint.output === 'stream') return forwarding.stream(request)
-  return endpoint.output === 'answer' ? forwarding.whole(request) : forwarding.answer(request)
+  return endpoint.output === 'answer' ? forwarding.wholeOrStreamed(request) : forwarding.answer(request)
 }
 
 function destinationOf(target: CallTarget, directory: NodeDirectory): Destination | undefined {

@@ -244,8 +244,8 @@ class Agent implements Running {
     this.#undo.defer(() => listener.close())
     this.#watchCertificates(listener)
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
-    const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
-      this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
+    const grantsOf: NonNullable<Authorizer['grantsOf']> = (token, ...rest) =>
+      this.#authorizer.grantsOf?.(token, ...rest) ?? this.#own.grantsOf(token)
     const secrets = {
       core: this.#secrets?.forCluster,
       clusterId: () => this.#secrets?.clusterId,
@@ -288,7 +288,7 @@ class Agent implements Running {
     const cluster = this.#cluster
     if (!config.server.enabled || !config.nats || !cluster) return undefined
     this.coreProbe = new SecretsCoreProbe({
-      requestHealth: (signal) => cluster.coreHealth(signal),
+      requestHealth: (signal) => cluster.calls.health(signal),
       coreNames: () => cluster.coreNames,
       isConnected: () => cluster.connection.isConnected,
     })
@@ -301,7 +301,7 @@ class Agent implements Running {
     const asking = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
     const { core, ha } = this.#secrets ?? {}
     const ofCore = core && acl.enabled ? createCoreAuthorizer(own, core) : asking
-    this.#authorizer = ha && core ? createMemberAuthorizer(ofCore, asking, () => core.isActive) : ofCore
+    this.#authorizer = ha && core ? createMemberAuthorizer(ofCore, asking, () => core.isActive && ha.isServing) : ofCore
   }
 
   /** Applies what can change at run time; an invalid configuration changes nothing. */

@@ -11,11 +11,16 @@ export interface HaCore {
   readonly state: 'uninitialized' | 'sealed' | 'unsealed'
   /**
    * This server is a DR secondary without the root key, such as before its initial sync. It may be active, so that the cluster follows its primary,
-   * and gives way to a member that has the key.
+   * and yields to a member that has the key.
    */
   readonly lacksKey?: boolean
-  /** Opens the core on the entries of the database. `idleMs`: how long no server was active; undefined if that is not known. */
-  open(idleMs: number | undefined): Promise<void>
+  /** The core's clock. */
+  nowMs(): number
+  /**
+   * Opens the core on the entries of the database. `clockMs`: its clock must not start before this time. `idleMs`: how long no server was active;
+   * undefined if that is not known.
+   */
+  open(term: { readonly clockMs: number; readonly idleMs: number | undefined }): Promise<void>
   /**
    * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
    * may end first, for a short time.

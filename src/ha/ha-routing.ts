@@ -4,11 +4,13 @@
  *
  * An answer of the active server is sent only if its lease was valid after the answer was computed: until then no other server can have been
  * active, so the answer is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only
- * if it certainly was not executed; otherwise its caller receives an error that says that the outcome is unknown.
+ * if it certainly was not executed; otherwise its caller receives an error that says that the outcome is unknown. A watch continues from its cursor.
  */
-import { Refusal } from '../platform/errors.ts'
-import { type AnyOperation, type Call, WholeAnswer } from '../platform/operation.ts'
+import { Fault, notActive, Refusal } from '../platform/errors.ts'
+import { type AnyOperation, type Call, type Chunk, StreamedAnswer, WholeAnswer } from '../platform/operation.ts'
 import type { HaServer } from './ha-server.ts'
+import type { ActiveLease } from './lease/lease.ts'
+import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream } from './resumed-stream.ts'
 
 /** A request waits this long for an active server. */
 const HELD_MS = 30_000
@@ -16,32 +18,26 @@ const HELD_MS = 30_000
 const RETRY_MS = 100
 /** Time for the answer of a server that is not active any more to a write. */
 const LAST_ANSWER_MS = 1000
+const IDLE_LOOK_MS = 20
 /** A request that was forwarded so often is not forwarded again. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
 /** Served by each server for itself. */
 const OWN_PATHS = /^sys\/(?:health|leader|seal-status|seal|unseal|init)$/
 
-const IDLE_LOOK_MS = 20
-
-interface RoutedRequest {
-  /** Runs it on this server. */
-  readonly run: () => Promise<unknown>
-  readonly path: string
-  readonly isRead: boolean
-  readonly endMs: number
-}
-
 export interface ForwardTarget {
   readonly serverId: string
   readonly signal: AbortSignal
 }
 
+/** The role of this server, and the active one. */
+export interface RoleState
+  extends Pick<HaServer, 'isServing' | 'lead' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'> {
+  readonly lease: Pick<ActiveLease, 'holder' | 'term'> | undefined
+}
+
 export interface HaRoutingOptions {
-  readonly server: Pick<
-    HaServer,
-    'isServing' | 'lead' | 'lease' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'
-  >
+  readonly server: RoleState
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
@@ -50,13 +46,33 @@ export interface HaRoutingOptions {
   /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
   readonly answerHere: (operationName: string, call: Call) => Promise<WholeAnswer | undefined>
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
-  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<WholeAnswer>
+  readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<unknown>
+  readonly lasting: LastingRequests
 }
+
+interface RoutedRequest {
+  readonly operation: AnyOperation
+  readonly call: Call
+  /** Executes it here. */
+  readonly run: (call: Call) => Promise<unknown>
+  readonly path: string
+  readonly isRead: boolean
+  /** It waits for changes. */
+  readonly isLasting: boolean
+}
+
+/** An answer of the active server; with `moved` and `confirm` if it is a stream that lasts. */
+interface Attempt extends Partial<Omit<ServedStream, 'answer'>> {
+  readonly answer: unknown
+}
+
+/** Shared: an abort without a reason creates an error with a stack each time. */
+const MOVED = new Error('another server is active')
 
 export class HaRouting {
   readonly #options: HaRoutingOptions
-  /** Requests in progress. */
-  #held = 0
+  /** Requests that are executed, forwarded or wait. */
+  #inProgress = 0
 
   constructor(options: HaRoutingOptions) {
     this.#options = options
@@ -65,50 +81,69 @@ export class HaRouting {
   /** Resolves when no request is in progress, or after `ms`. */
   async idle(ms: number): Promise<void> {
     const endMs = performance.now() + ms
-    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
+    while (this.#inProgress > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
   }
 
   /** The operation for any member. */
   routed(operation: AnyOperation): AnyOperation {
     const run = (input: unknown, call: Call, about: unknown) => this.#serve(operation, input, call, about)
     // A standby knows no token, and forwards the body.
-    const takesLongBody = (token: string | undefined, remote: string | undefined) =>
+    const takes = (token: string | undefined, remote: string | undefined) =>
       !this.#options.server.isServing || (operation.takesLongBody?.(token, remote) ?? true)
-    return { ...operation, takesLongBody, run }
+    if (operation.output !== 'stream') return { ...operation, takesLongBody: takes, run }
+    return { ...operation, run: (input, call, about) => streamOf(run(input, call, about)) }
   }
 
   async #serve(operation: AnyOperation, input: unknown, call: Call, about: unknown): Promise<unknown> {
-    const { coreState } = this.#options
+    const { coreState, lasting } = this.#options
     const { raw } = call
     const path = (raw.params['path'] ?? '').replace(/\/+$/, '')
-    const isRead = READS.has(operation.name)
-    const runHere = async () => await operation.run(input, call, about)
-    if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(runHere)
-    const endMs = performance.now() + HELD_MS
-    this.#held++
-    try {
-      return await this.#untilAnswered(operation, { run: runHere, path, isRead, endMs }, call)
-    } finally {
-      this.#held--
+    const isRead = READS.has(operation.name) || operation.output === 'stream'
+    const run = async (now: Call) =>
+      begun(await operation.run(now.raw === raw ? input : operation.input.parse(now.raw), now, about))
+    const request = { operation, call, run, path, isRead, isLasting: isRead && lasting.isLasting(raw) }
+    if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(() => run(call))
+    this.#inProgress++
+    const first = await this.#held(request).finally(() => this.#inProgress--)
+    const { answer } = first
+    if (!(answer instanceof StreamedAnswer) || !first.moved) return answer
+    const chunks = this.#resumed(request, { ...first, answer, moved: first.moved })
+    return new StreamedAnswer(answer.headers, chunks, answer.accessor)
+  }
+
+  /** Executes the request at the active server. While there is none, it waits. */
+  async #held(request: RoutedRequest): Promise<Attempt> {
+    const { lasting, server } = this.#options
+    const { signal } = request.call
+    const startedAtMs = performance.now()
+    let endMs = startedAtMs + HELD_MS
+    for (let { call } = request; ; ) {
+      if (this.#isOwn(request)) return { answer: await request.run(call) }
+      const active = server.lease?.holder?.serverId
+      const attempt = server.isServing ? await this.#serveHere(request, call) : await this.#forward(request, call)
+      if (attempt) return attempt
+      if (signal.aborted) throw new Refusal('unavailable', 'the caller has disconnected')
+      // A long poll may have waited for a minute before the active server changed.
+      if (active !== undefined && active !== server.lease?.holder?.serverId) endMs = performance.now() + HELD_MS
+      if (performance.now() > endMs) throw this.#noActive()
+      await this.#change(Math.min(RETRY_MS, endMs - performance.now()), signal)
+      if (request.isLasting) {
+        const { raw } = request.call
+        call = changedCall(request.call, { raw: lasting.shortened(raw, performance.now() - startedAtMs) })
+      }
     }
   }
 
-  async #untilAnswered(
-    operation: AnyOperation,
-    { endMs, isRead, path, run }: RoutedRequest,
-    call: Call,
-  ): Promise<unknown> {
+  /** True for a request that this server answers itself, active or not. Throws a Refusal for one that another server must repeat. */
+  #isOwn({ call, path }: RoutedRequest): boolean {
+    if (OWN_PATHS.test(path)) return true
     const { coreState, server } = this.#options
-    for (;;) {
-      if (OWN_PATHS.test(path) || coreState() !== 'unsealed') return run()
-      const outcome = server.isServing
-        ? await this.#serveHere(run, isRead)
-        : await this.#forward(operation, call, isRead)
-      if (outcome !== undefined) return outcome.answer
-      if (call.signal.aborted) throw new Refusal('unavailable', 'the caller has disconnected')
-      if (performance.now() > endMs) throw this.#noActive()
-      await this.#change(Math.min(RETRY_MS, endMs - performance.now()), call.signal)
-    }
+    // While the role changes, the core is closed and not sealed.
+    const isChanging = server.phase === 'stepping down' || server.phase === 'taking over'
+    if (coreState() === 'unsealed' || isChanging) return false
+    // Sealed by an operator, and another server will be active.
+    if (call.hops > 0 && server.phase === 'active') throw notActive()
+    return true
   }
 
   async #initialize(run: () => Promise<unknown>): Promise<unknown> {
@@ -122,23 +157,38 @@ export class HaRouting {
   }
 
   /** Undefined when the request must be repeated. */
-  async #serveHere(run: () => Promise<unknown>, isRead: boolean): Promise<{ answer: unknown } | undefined> {
-    const { server } = this.#options
+  async #serveHere(
+    { call: { hops, signal }, isLasting, isRead, run }: RoutedRequest,
+    call: Call,
+  ): Promise<Attempt | undefined> {
+    const { coreState, server } = this.#options
     const term = server.lease?.term
-    const answer = await run()
+    const isSameTerm = () => server.phase === 'active' && server.lease?.term === term
     // NATS may be late with a renewal of the lease.
-    while (!server.isServing && server.phase === 'active' && server.lease?.term === term) {
-      await this.#change(RETRY_MS)
+    const confirm = async () => {
+      while (!server.isServing && isSameTerm() && !signal.aborted) await this.#change(RETRY_MS, signal)
+      // A sealed core ends a stream: for a caller at another server, that one repeats the request.
+      return server.isServing && isSameTerm() && (hops === 0 || coreState() === 'unsealed')
     }
-    const isSameTerm = server.isServing && server.lease?.term === term
-    // The caller receives the answer after the effect.
-    await server.stepDownIfRequested()
-    if (isSameTerm) return { answer: isRead ? answer : this.#withState(answer) }
-    const status = answer instanceof WholeAnswer ? answer.status : 200
-    // A refusal may depend on a state that was not the newest.
-    if (isRead || (status >= 400 && status < 500)) return undefined
-    // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
-    return { answer: status >= 500 ? unknownOutcome('changed') : answer }
+    const moved = isLasting ? this.#watch(signal, () => !isSameTerm()) : undefined
+    let isStream = false
+    try {
+      const answer = await run(moved ? changedCall(call, { signal: AbortSignal.any([signal, moved.signal]) }) : call)
+      const isConfirmed = await confirm()
+      // The caller receives the answer after the effect.
+      await server.stepDownIfRequested()
+      isStream = isConfirmed && answer instanceof StreamedAnswer
+      if (isStream && moved) return { answer, confirm, moved }
+      if (isConfirmed) return { answer: isRead ? answer : this.#withState(answer) }
+      if (answer instanceof BegunStream) await answer.close()
+      const status = answer instanceof WholeAnswer ? answer.status : 200
+      // A refusal may depend on a state that was not the newest.
+      if (isRead || (status >= 400 && status < 500)) return undefined
+      // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
+      return { answer: status >= 500 ? unknownOutcome('changed') : answer }
+    } finally {
+      if (!isStream) moved?.stop()
+    }
   }
 
   /** Adds the state that includes the change, which the client may require of a later read. */
@@ -149,43 +199,82 @@ export class HaRouting {
   }
 
   /** Undefined when the request must be repeated. */
-  async #forward(operation: AnyOperation, call: Call, isRead: boolean): Promise<{ answer: unknown } | undefined> {
+  async #forward({ call: { signal }, isRead, operation }: RoutedRequest, call: Call): Promise<Attempt | undefined> {
     const { forward, serverId, server } = this.#options
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
-    const answer = isRead && call.hops === 0 ? await this.#options.answerHere(operation.name, call) : undefined
-    if (answer) return { answer }
+    const own = isRead && call.hops === 0 ? await this.#options.answerHere(operation.name, call) : undefined
+    if (own) return { answer: own }
     if (call.hops >= FORWARDED_MAX) throw notActive()
-    const moved = new AbortController()
-    let giveUp: NodeJS.Timeout | undefined
-    const stopWatching = server.onChange(() => {
-      const holder = server.lease?.holder?.serverId
-      if (holder === target) return
-      // A server that steps down still answers what it has begun.
-      if (isRead) moved.abort()
-      else if (holder !== undefined) giveUp ??= setTimeout(() => moved.abort(), LAST_ANSWER_MS)
-    })
-    const signal = AbortSignal.any([call.signal, moved.signal])
+    const holder = () => server.lease?.holder?.serverId
+    // A server that steps down still answers what it has begun.
+    const moved = isRead
+      ? this.#watch(signal, () => holder() !== target)
+      : this.#watch(signal, () => holder() !== undefined && holder() !== target, LAST_ANSWER_MS)
+    let isStream = false
     try {
-      return { answer: await forward(operation, call, { serverId: target, signal }) }
+      const to = { serverId: target, signal: AbortSignal.any([signal, moved.signal]) }
+      const answer = await begun(await forward(operation, call, to))
+      isStream = answer instanceof StreamedAnswer
+      return { answer, moved }
     } catch (error) {
-      if (!(error instanceof Refusal) || call.signal.aborted) throw error
+      if (!(error instanceof Refusal) || signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
       if (wasNotSent || (isRead && isLost(error))) return undefined
-      const isSame = server.lease?.holder?.serverId === target
-      if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
+      if (isLost(error)) return { answer: unknownOutcome(holder() === target ? 'did not respond' : 'changed') }
       throw error
     } finally {
-      stopWatching()
-      clearTimeout(giveUp)
+      if (!isStream) moved.stop()
     }
+  }
+
+  /** The chunks of a stream, also after the active server has changed. */
+  #resumed(request: RoutedRequest, first: ServedStream): AsyncIterable<Uint8Array> {
+    const { lasting } = this.#options
+    const { call } = request
+    const { signal } = call
+    const repeat = async (cursor: string | undefined, isMoved: boolean) => {
+      // Without a change of the active server, the reason may last.
+      if (!isMoved) await this.#change(RETRY_MS, signal)
+      const raw = cursor === undefined ? call.raw : lasting.resumed(call.raw, cursor)
+      try {
+        const { answer, ...rest } = await this.#held({ ...request, call: changedCall(call, { raw }) })
+        if (answer instanceof StreamedAnswer && rest.moved) return { ...rest, answer, moved: rest.moved }
+        if (answer instanceof WholeAnswer) return answer
+        throw new Fault('a request for a stream has another answer')
+      } catch (error) {
+        // Another server repeats the request for its caller.
+        if (signal.aborted || call.hops > 0 || !(error instanceof Refusal)) throw error
+        return new WholeAnswer(error.status, {}, JSON.stringify({ errors: error.texts }))
+      }
+    }
+    return resumedStream(first, { signal, requests: lasting, repeat })
+  }
+
+  /** Aborts once `hasMoved`, and `delayMs` later, unless the caller has gone. */
+  #watch(signal: AbortSignal, hasMoved: () => boolean, delayMs = 0): MoveWatch {
+    const moved = new AbortController()
+    let timer: NodeJS.Timeout | undefined
+    const abort = () => moved.abort(MOVED)
+    const stop = () => {
+      clearTimeout(timer)
+      stopListening()
+      signal.removeEventListener('abort', stop)
+    }
+    const stopListening = this.#options.server.onChange(() => {
+      if (!hasMoved()) return
+      if (delayMs === 0) abort()
+      else timer ??= setTimeout(abort, delayMs)
+    })
+    signal.addEventListener('abort', stop, { once: true })
+    return { signal: moved.signal, stop }
   }
 
   #noActive(): Refusal {
     const { trouble } = this.#options.server
     const why =
       trouble === undefined ? 'no server of the cluster is active' : `no server of the cluster is active: ${trouble}`
-    return new Refusal('unavailable', `${why}; "outpost status" on each server shows its state`, { 'Retry-After': '1' })
+    return new Refusal('unavailable', `${why}; sys/ha-status lists the servers`, { 'Retry-After': '1' })
   }
 
   /** Resolves when something may have changed, or after `ms`. */
@@ -204,8 +293,51 @@ export class HaRouting {
   }
 }
 
-export function notActive(): Refusal {
-  return new Refusal('not_active', 'this server is not the active one of its cluster, try again')
+/** A stream of an operation whose first chunk has arrived: until then it can be repeated. */
+class BegunStream {
+  readonly #first: IteratorResult<Chunk>
+  readonly #rest: AsyncIterator<Chunk>
+
+  constructor(first: IteratorResult<Chunk>, rest: AsyncIterator<Chunk>) {
+    this.#first = first
+    this.#rest = rest
+  }
+
+  async *chunks(): AsyncGenerator<Chunk> {
+    try {
+      for (let next = this.#first; !next.done; next = await this.#rest.next()) yield next.value
+    } finally {
+      await this.close()
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#rest.return?.()
+  }
+}
+
+async function begun(answer: unknown): Promise<unknown> {
+  if (!isStream(answer)) return answer
+  const rest = answer[Symbol.asyncIterator]()
+  return new BegunStream(await rest.next(), rest)
+}
+
+function isStream(answer: unknown): answer is AsyncIterable<Chunk> {
+  return typeof answer === 'object' && answer !== null && Symbol.asyncIterator in answer
+}
+
+async function* streamOf(answer: Promise<unknown>): AsyncGenerator<Chunk> {
+  const stream = await answer
+  if (!(stream instanceof BegunStream)) throw new Fault('a request for a stream has another answer')
+  yield* stream.chunks()
+}
+
+/** The call with another input or signal. */
+function changedCall(
+  { draining, hops, identity, raw, remote, requestId, signal, token }: Call,
+  changes: Partial<Pick<Call, 'raw' | 'signal'>>,
+): Call {
+  return { draining, hops, identity, raw, remote, requestId, signal, token, ...changes }
 }
 
 function isLost({ code }: Refusal): boolean {

@@ -64,6 +64,8 @@ export class HaServer {
   #fault: string | undefined
   /** Since when requests about the lease fail. */
   #failing: { readonly sinceMs: number; readonly error: string } | undefined
+  /** Why the last attempt to take over failed. */
+  #openFault: string | undefined
   takeovers = 0
 
   constructor(options: HaServerOptions) {
@@ -97,6 +99,11 @@ export class HaServer {
 
   /** Why this server cannot become active or does not follow the stream; undefined while it can. */
   get trouble(): string | undefined {
+    const isWithoutActive = this.#parts?.lease.holder === undefined
+    return this.#followingTrouble ?? (isWithoutActive ? this.#openFault : undefined)
+  }
+
+  get #followingTrouble(): string | undefined {
     return this.#fault ?? this.#natsTrouble ?? this.#parts?.follower.trouble
   }
 
@@ -310,7 +317,7 @@ export class HaServer {
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
     const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.isJoining
-    return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
+    return isReady && this.#followingTrouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
   /** False if another server was faster. `opensCore`: false for an initialization. */
@@ -325,9 +332,11 @@ export class HaServer {
     try {
       await parts.follower.stop()
       await this.#beginTerm(parts)
-      if (opensCore) await core.open(parts.lease.idleMs)
+      const { holder, idleMs } = parts.lease
+      if (opensCore) await core.open({ clockMs: holder?.clockMs ?? 0, idleMs })
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
       this.#setPhase('active')
+      this.#openFault = undefined
       this.takeovers++
       const tookMs = Math.round(this.#nowMs() - startedAtMs)
       this.#logger.info('this server is active', {
@@ -338,6 +347,7 @@ export class HaServer {
       this.#hint(parts)
       return true
     } catch (error) {
+      this.#openFault = `taking over failed: ${messageOf(error)}`
       this.#logger.error('taking over failed, another server may take over', { error: messageOf(error) })
       this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
       await this.#endTerm(parts, true)

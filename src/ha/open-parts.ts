@@ -40,7 +40,13 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     const bucket = await HaBucket.open(connection, region, replicas)
     const common = { connection, region, store, stream, bucket, logger, warn }
     const follower = new StreamFollower({ ...common, serverId: () => serverId, wallMs })
-    const lease = new ActiveLease({ bucket, self: () => holderOf(options), nowMs: owner.nowMs, wallMs })
+    const lease = new ActiveLease({
+      bucket,
+      self: () => holderOf(options),
+      nowMs: owner.nowMs,
+      wallMs,
+      coreMs: () => options.core.nowMs(),
+    })
     const reports = new MemberReports({ bucket, stream, self: state, isServing, wallMs, warn })
     const streams = [stream.name, bucket.streamName]
     const placement = new LeaderPlacement({ connection, streams, isActive: isServing, warn })

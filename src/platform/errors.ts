@@ -109,6 +109,11 @@ export function sealed(): Refusal {
   return new Refusal('sealed', SEALED)
 }
 
+/** The refusal of a server that is not the active one of its cluster. */
+export function notActive(): Refusal {
+  return new Refusal('not_active', 'this server is not the active one of its cluster, try again')
+}
+
 /** Header of a refusal that says why the token was not accepted; in lower case. */
 export const TOKEN_HEADER = 'x-outpost-token'
 export const UNKNOWN_TOKEN = 'unknown'

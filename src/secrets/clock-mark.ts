@@ -4,6 +4,9 @@
  *
  * If the clock is far ahead of the mark at the start, nothing is removed and no mark is stored for some minutes: a clock that is
  * wrong makes tokens invalid while it is wrong, but does not delete them.
+ *
+ * With high availability the lease of the active server has the time of its clock, at each renewal (`ha/lease/lease.ts`): the clock of
+ * the next active server starts at the latest time at which the last one can have served.
  */
 import type { Logger } from '../platform/log.ts'
 import type { Storage } from '../storage/barrier/storage.ts'
@@ -17,6 +20,8 @@ const HOLD_OFF_MS = 600_000
 
 export interface ClockMarkOptions {
   readonly clock: CoreClock
+  /** A time that the clock of another server may have reached; 0 if there is none. */
+  readonly fromMs: number
   readonly storage: Storage
   readonly logger: Logger
 }
@@ -28,12 +33,12 @@ export class ClockMark {
   readonly #notBeforeMs: number
   #storedAtMs = 0
 
-  /** Starts the core's clock from the mark. */
-  constructor({ clock, logger, storage }: ClockMarkOptions) {
+  /** Starts the core's clock from the mark, or from `fromMs` if that is later. */
+  constructor({ clock, fromMs, logger, storage }: ClockMarkOptions) {
     this.#clock = clock
     this.#storage = storage
     const markMs = Number(storage.get(MARK_PATH)?.toString() ?? 0)
-    if (clock.begin(markMs)) logger.warn("the machine's clock is more than a day behind the stored time")
+    if (clock.begin(markMs, fromMs)) logger.warn("the machine's clock is more than a day behind the stored time")
     const isFarAhead = markMs > 0 && clock.now() - markMs > CLOCK_JUMP_MS
     this.#notBeforeMs = isFarAhead ? clock.now() + HOLD_OFF_MS : 0
   }

@@ -3,8 +3,9 @@
  * advances with the monotonic clock, never backward, and corrects a difference from the machine's clock by running at most 10 %
  * faster or slower. So a TTL of an hour lasts between 54 and 67 minutes, regardless of changes to the machine's clock.
  *
- * At a start the machine's clock is trusted, because the elapsed time is unknown. The clock does not go back before the last
- * persisted time (the *mark*, `clock-mark.ts`), unless the mark is more than a day ahead of the machine's clock: then the mark is wrong.
+ * At a start the machine's clock is trusted, because the elapsed time is unknown. The clock does not go back before its *marks*: the last
+ * persisted time, and the time of the last active server (`clock-mark.ts`). A mark that is more than a day ahead of the machine's clock is
+ * wrong and ignored.
  */
 import { uptime } from 'node:os'
 
@@ -42,13 +43,13 @@ export class CoreClock {
     return Math.floor(this.#timeMs)
   }
 
-  /** Restarts from the machine's clock, or from the mark if that is later. True if the mark was ignored. */
-  begin(markMs = 0): boolean {
+  /** Restarts from the machine's clock, or from a mark that is later. True if a mark was ignored. */
+  begin(...marksMs: readonly number[]): boolean {
     const wallMs = this.#sources.wall()
-    const isTrusted = markMs - wallMs <= MARK_AHEAD_MAX_MS
-    this.#timeMs = isTrusted ? Math.max(wallMs, markMs) : wallMs
+    const trusted = marksMs.filter((markMs) => markMs - wallMs <= MARK_AHEAD_MAX_MS)
+    this.#timeMs = Math.max(wallMs, ...trusted)
     this.#elapsedMs = this.#sources.elapsed()
-    return !isTrusted
+    return trusted.length < marksMs.length
   }
 
   /** The earlier of this clock and the machine's: what has expired by it has expired by both. */

@@ -15,8 +15,9 @@ import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
 import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
-import { UserLockout } from './logins/user-lockout.ts'
+import type { UserLockout } from './logins/user-lockout.ts'
 import { AuditTrail } from './audit/audit.ts'
+import { endTrail, requireRecording } from './audit/trail-handover.ts'
 import { recordOrigin } from './audit/request-audit.ts'
 import { Leases, leasesLeftError } from './leases/leases.ts'
 import { Mfa } from './mfa/mfa.ts'
@@ -31,7 +32,7 @@ import {
 import { ActiveRequests, type Mount, mountOf, type ResolvedPath } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
-import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-core.ts'
+import { closeParts, CLUSTER_PATH, isolatedEngine, type OpenCore, openCore, stopBackgroundWork } from './open-core.ts'
 import { InFlight } from './request/in-flight.ts'
 import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
@@ -72,6 +73,8 @@ export interface CoreOptions {
   readonly replication?: ReplicationSide
   /** Absent without high availability. */
   readonly ha?: HaSide
+  /** False while another server of the cluster may be active: engines then change nothing outside of the database. */
+  readonly mayAct?: () => boolean
   /** Directories that audit files must be in; any directory by default. */
   readonly auditDirectories?: readonly string[]
   /** Whether callers without a token may use the endpoints for key shares, by the current configuration; no by default. */
@@ -93,15 +96,20 @@ export class SecretsCore implements Core {
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
-  readonly userLockout = new UserLockout(() => this.now())
   /** `sys/` while the core is not active: only paths that are declared for any state. */
   readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
   readonly #clock: CoreClock
   #open: OpenCore | undefined
+  /** Of the last activity: its counts may still be queued. */
+  #userLockout: UserLockout | undefined
   /** Revokes the storage access of everything in `#open`. */
   #viewScope: ViewScope | undefined
+  /** Of the last activity: its devices may still be open. */
+  #lastTrail: AuditTrail | undefined
   #isSuspended = false
+  /** The clock does not start before this time. */
+  #clockFromMs = 0
   #onSeal: (() => Promise<void>) | undefined
   /** Other processes may have cached identities of this core's tokens. */
   #isCached = false
@@ -206,7 +214,7 @@ export class SecretsCore implements Core {
 
   /** Starts the core after the barrier was unsealed. */
   activate(): void {
-    const viewScope = new ViewScope()
+    const viewScope = new ViewScope(undefined, this.options.mayAct)
     const storage = new Storage(this.barrier, viewScope)
     this.#isSuspended = false
     this.#viewScope = viewScope
@@ -218,17 +226,20 @@ export class SecretsCore implements Core {
       storage,
       isIsolated: this.options.isIsolated ?? false,
       clock: this.#clock,
+      clockFromMs: this.#clockFromMs,
       time: this.#time,
       aclOf: (caller) => this.aclOf(caller),
       release: (uuid) => this.#release(uuid),
     })
     this.#open = open
+    this.#userLockout = open.userLockout
     this.#isCached = true
     if (!this.options.isReplica) this.barrier.startScan()
     if (this.options.isIsolated) return stopBackgroundWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
     open.tokenLeaseIndex.begin()
+    open.userLockout.begin()
     this.#recordVersion()
     this.#addIdentityMount()
     const { logger, seal } = this.options
@@ -276,38 +287,36 @@ export class SecretsCore implements Core {
     this.options.logger.info('secrets core in standby')
   }
 
-  /** Leaves standby with the kept root key. Throws a Refusal (503) if there is none. */
-  async leaveStandby(): Promise<void> {
+  /**
+   * Leaves standby with the kept root key. Throws a Refusal (503) if there is none. `clockMs`: the clock of the last active server has not
+   * passed this time.
+   */
+  async leaveStandby(clockMs = 0): Promise<void> {
     if (this.isActive) return
+    this.#clockFromMs = clockMs
     this.barrier.openFromStandby()
     await this.activateOrSeal()
+    if (this.options.ha && this.isActive) await this.#requireAudit()
+  }
+
+  /** Another server may be able to record requests. Throws a Fault, in standby again, if this one cannot. */
+  async #requireAudit(): Promise<void> {
+    try {
+      await requireRecording(this.open.auditing.trail)
+    } catch (error) {
+      await this.enterStandby()
+      throw error
+    }
   }
 
   /** Resolves when the queued commits are durable or have failed. */
   async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
+    this.#lastTrail = open?.auditing.trail ?? this.#lastTrail
     const queued = this.#viewScope?.revoke(sealed)
-    if (open) this.#closeParts(open)
+    if (open) closeParts(open)
     await queued
-  }
-
-  #closeParts(open: OpenCore): void {
-    const {
-      auditing,
-      leases,
-      mountChanges,
-      periodicWork,
-      revocation,
-      tokenExpiry,
-      tidy,
-      tokenLeaseIndex,
-      tokens,
-      wrapping,
-    } = open
-    const parts = [periodicWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
-    for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
-    for (const part of [auditing.devices, auditing.trail]) part.close()
   }
 
   /** Seals the barrier immediately and drops all decrypted state. Resolves when the queued writes are finished. */
@@ -337,19 +346,21 @@ export class SecretsCore implements Core {
   async activateOrSeal(): Promise<void> {
     const isStandby = this.barrier.standby.isHeld
     try {
+      await endTrail(this.#lastTrail)
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
-      else if (this.barrier.standby.isHeld)
-        this.options.logger.info(
-          this.isSecondary
-            ? 'this server is a DR secondary and holds the root key of its primary'
-            : 'this server is a standby and holds the root key of its cluster',
-        )
+      else if (this.barrier.standby.isHeld) this.options.logger.info(this.#standbyMessage)
     } catch (error) {
       await this.seal()
       throw error
     }
+  }
+
+  get #standbyMessage(): string {
+    return this.isSecondary
+      ? 'this server is a DR secondary and holds the root key of its primary'
+      : 'this server is a standby and holds the root key of its cluster'
   }
 
   get wrapping(): ResponseWrapping {
@@ -435,7 +446,12 @@ export class SecretsCore implements Core {
   }
 
   failuresOf(mount: Mount): LoginFailures {
-    return this.userLockout.of(mount)
+    return this.open.userLockout.of(mount)
+  }
+
+  /** Resolves when the failed logins so far are durable. Rejects if they could not be stored. */
+  async failuresRecorded(): Promise<void> {
+    await this.#userLockout?.recorded()
   }
 
   /** Revokes what a mount has issued: tokens, leases, then the rest. Resolves with the reasons of failed revocations. */
@@ -479,9 +495,4 @@ export class SecretsCore implements Core {
       identityToken: () => Promise.reject(sealed()),
     })
   }
-}
-
-/** Must run synchronously after `openCore`, before any timer fires. */
-function stopBackgroundWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
-  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
 }

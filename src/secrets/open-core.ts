@@ -17,6 +17,7 @@ import { LeaseExpiry } from './leases/lease-expiry.ts'
 import { Leases } from './leases/leases.ts'
 import { TokenLeases } from './leases/token-leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
+import { UserLockout } from './logins/user-lockout.ts'
 import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
@@ -64,6 +65,7 @@ export interface OpenCore {
   readonly tokenLeaseIndex: TokenLeaseIndex
   readonly wrapping: ResponseWrapping
   readonly quotas: Quotas
+  readonly userLockout: UserLockout
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
@@ -76,6 +78,8 @@ interface OpenCoreOptions {
   /** Audit devices are disabled. */
   readonly isIsolated: boolean
   readonly clock: CoreClock
+  /** The clock does not start before this time. */
+  readonly clockFromMs: number
   readonly time: ClockSources
   readonly logger: Logger
   readonly serverInfo: ServerInfo | undefined
@@ -100,15 +104,18 @@ export function openCore(options: OpenCoreOptions): { readonly open: OpenCore; r
   const mountChanges = new MountChanges({ table: mounts, storage, logger, release })
   const settings = new SystemSettings(storage)
   const isMounted = (uuid: string) => mounts.byUuid(uuid) !== undefined
+  const ofTokens = openTokens(options, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid))
+  const digest = (text: string) => ofTokens.tokens.hashOf(`quota\0${text}`)
   const open = {
     storage,
     mounts,
     mountChanges,
     periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, logger }),
-    ...openTokens(options, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid)),
+    ...ofTokens,
     settings,
     oidc,
-    quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
+    quotas: new Quotas({ storage, isMounted, now, elapsed: time.elapsed, digest }),
+    userLockout: new UserLockout({ storage, logger, now }),
     auditing: openAudit(options, settings),
     ...readCluster(storage),
   }
@@ -157,7 +164,7 @@ function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: Mount
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
-  const clockMark = new ClockMark({ clock, storage, logger })
+  const clockMark = new ClockMark({ clock, fromMs: options.clockFromMs, storage, logger })
   const tokenExpiry = new TokenExpiry({ tokens, revocation, time: clockMark, logger })
   const expiryTimeMs = () => clockMark.expiryTimeMs()
   const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
@@ -236,4 +243,17 @@ export function isolatedEngine(engine: Engine): Engine {
     ...(aliases && { aliases }),
     ...(furtherTypes && { furtherTypes }),
   }
+}
+
+export function closeParts(open: OpenCore): void {
+  const { auditing, leases, mountChanges, periodicWork, revocation, tokenExpiry, tidy, tokenLeaseIndex, tokens } = open
+  const ofTokens = [tokenExpiry, tokenLeaseIndex, leases, open.wrapping, revocation, tidy, tokens]
+  const parts = [periodicWork, mountChanges, open.userLockout, ...ofTokens]
+  for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
+  for (const part of [auditing.devices, auditing.trail]) part.close()
+}
+
+/** Must run synchronously after `openCore`, before any timer fires. */
+export function stopBackgroundWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
+  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
 }

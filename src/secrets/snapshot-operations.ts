@@ -87,7 +87,6 @@ async function authorize(
   paths: readonly [SnapshotEndpoint['path'], ...SnapshotEndpoint['path'][]],
 ): Promise<AuthorizedCall> {
   if (core.isSecondary) throw core.disabledOnSecondary()
-  if (core.isHaStandby) throw atActive(core)
   if (!core.isActive) throw sealed()
   const admission = admit(core, call)
   const requestAudit = auditOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, admission)
@@ -110,14 +109,6 @@ async function authorize(
     if (isStoreUnavailable(error)) throw new Refusal('unavailable', error.message)
     throw unrecorded(error)
   }
-}
-
-/** Snapshots are not forwarded: their data would pass NATS. */
-function atActive({ options: { ha } }: SecretsCore): Refusal {
-  const address = ha?.active?.apiAddress
-  const where =
-    address === undefined ? 'the active server, sys/leader has its address' : `the active server, ${address}`
-  return new Refusal('unavailable', `this server is a standby: send the request to ${where}`)
 }
 
 /** An AuditFault as a Refusal, whose text callers see; the core's other endpoints answer with the same text. */

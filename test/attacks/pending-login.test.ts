@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/auth/approle/approle.ts'
+import { INVALID_REQUEST_ID } from '../../src/secrets/logins/validate-path.ts'
 import type { CoreAnswer } from '../helpers/core-world.ts'
 import { MfaWorld } from '../helpers/mfa-world.ts'
 
@@ -85,7 +86,7 @@ test('the second step refuses other addresses, a removed secret ID and a removed
   const done = await it.finish(await it.byRole(bound))
   assert.deepEqual([await it.isTaken(done, OUTSIDE), await it.isTaken(done, INSIDE)], [false, true], done.text)
   const refused = async (first: CoreAnswer, why: string) =>
-    assert.deepEqual((await it.finish(first)).body.errors, ['invalid request ID'], why)
+    assert.deepEqual((await it.finish(first)).body.errors, [INVALID_REQUEST_ID], why)
 
   const before = await it.byRole(bound)
   await world.ask('POST', 'auth/approle/role/web', { token_bound_cidrs: '192.168.0.0/16' })
@@ -146,7 +147,7 @@ test('two pending logins with one secret ID both succeed, even if it is used up 
   const gone = (await it.secretId({ num_uses: 2 })).body.data['secret_id']
   const both = [await it.byRole(gone), await it.byRole(gone)]
   await world.ask('POST', 'auth/approle/role/web/secret-id/destroy', { secret_id: gone })
-  for (const login of both) assert.deepEqual((await it.finish(login)).body.errors, ['invalid request ID'], 'destroyed')
+  for (const login of both) assert.deepEqual((await it.finish(login)).body.errors, [INVALID_REQUEST_ID], 'destroyed')
 })
 
 test('a change of the password invalidates a pending login, and one of the policies applies to it', async (t) => {
@@ -156,7 +157,7 @@ test('a change of the password invalidates a pending login, and one of the polic
   await it.enforce('all', { auth_method_types: ['userpass'] })
   const first = await it.byPassword()
   await world.ask('POST', 'auth/userpass/users/ada/password', { password: 'new' })
-  assert.deepEqual((await it.finish(first)).body.errors, ['invalid request ID'])
+  assert.deepEqual((await it.finish(first)).body.errors, [INVALID_REQUEST_ID])
   const second = await it.byPassword('new')
   await world.ask('POST', 'auth/userpass/users/ada', { policies: 'more' })
   const done = await it.finish(second)
@@ -171,7 +172,7 @@ test('removing an entity invalidates its pending logins', async (t) => {
   assert.equal((await it.finish(await it.byPassword())).status, 200)
   const pending = await it.byPassword()
   assert.equal((await world.ask('DELETE', `identity/entity/id/${entityId}`)).status, 204)
-  assert.deepEqual((await it.finish(pending)).body.errors, ['invalid request ID'])
+  assert.deepEqual((await it.finish(pending)).body.errors, [INVALID_REQUEST_ID])
 })
 
 test('an enforcement for an entity also applies to the entity that it was merged into', async (t) => {

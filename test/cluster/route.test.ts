@@ -51,7 +51,7 @@ function serve(place: CallTarget, over: Partial<NodeDirectory> = {}) {
       handed.push(request)
       return new JsonText('"there"')
     },
-    whole: () => assert.fail('nothing is made whole here'),
+    wholeOrStreamed: () => assert.fail('nothing is made whole here'),
     // oxlint-disable-next-line require-yield -- nothing streams here
     async *stream() {
       throw new Error('not a stream')
@@ -140,7 +140,7 @@ test('an endpoint of servers is forwarded to any server by a process without a r
       handed.push(request)
       return new JsonText('"there"')
     },
-    whole: () => assert.fail('nothing is made whole here'),
+    wholeOrStreamed: () => assert.fail('nothing is made whole here'),
     stream: () => assert.fail('nothing streams here'),
   })
   const value = await performed(asked, {}, { ...callOf(identity()), token: 't' })
@@ -180,7 +180,7 @@ test('a server without a node looks the destination up once, authorizes the call
       handed.push(request)
       return new JsonText('"there"')
     },
-    whole: () => assert.fail('nothing is made whole here'),
+    wholeOrStreamed: () => assert.fail('nothing is made whole here'),
     stream: () => assert.fail('nothing streams here'),
   })
   const value = await performed(operation, { id: 'a-other' }, callOf(identity('apps:read-fs')))

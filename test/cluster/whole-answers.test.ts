@@ -1,22 +1,27 @@
-/** Whole answers from the server with the core through another process. */
+/** Answers from the server with the core through another process: whole ones and streams. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Forwarder } from '../../src/cluster/rpc/forwarder.ts'
 import { MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
 import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
-import { Fault } from '../../src/platform/errors.ts'
-import { type Operation, WholeAnswer } from '../../src/platform/operation.ts'
+import { Fault, Refusal } from '../../src/platform/errors.ts'
+import { type Call, type Operation, StreamedAnswer, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
 import { recordingLogger, root } from '../host/allocations/host-fixture.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const subjects = new Subjects('global')
 
 /** Asks for `answer` from a server, or from a node. */
-function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = 'server') {
-  const operation: Operation<Record<string, never>, WholeAnswer> = {
+function asking(
+  t: TestContext,
+  answer: WholeAnswer | StreamedAnswer | ((call: Call) => StreamedAnswer),
+  from: 'server' | 'node' = 'server',
+) {
+  const operation: Operation<Record<string, never>, WholeAnswer | StreamedAnswer> = {
     name: 'test.whole',
     summary: '',
     http: ['GET /v1/whole'],
@@ -25,7 +30,7 @@ function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = '
     output: 'answer',
     errorFormat: 'errors',
     authorize: () => undefined,
-    run: async () => answer,
+    run: async (_input, call) => (typeof answer === 'function' ? answer(call) : answer),
   }
   const broker = new MemoryBroker()
   const logger = recordingLogger()
@@ -54,7 +59,7 @@ function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = '
     hops: 0,
     signal: new AbortController().signal,
   }
-  return { forwarder, request }
+  return { forwarder, request, server }
 }
 
 const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
@@ -89,4 +94,74 @@ test('a whole answer of a node is rejected, because its headers would be the ser
     await assert.rejects(forwarder.whole(request), Fault)
     await assert.rejects(forwarder.answer(request), Fault)
   }
+})
+
+async function* chunked(chunks: readonly Uint8Array[], error?: Error): AsyncGenerator<Uint8Array> {
+  yield* chunks
+  if (error) throw error
+}
+
+/** Resolves to the chunks before the end or the error. */
+async function taken(answer: WholeAnswer | StreamedAnswer) {
+  assert.ok(answer instanceof StreamedAnswer)
+  const chunks: Buffer[] = []
+  try {
+    for await (const chunk of answer.chunks) chunks.push(Buffer.from(chunk))
+    return { chunks, error: undefined }
+  } catch (error) {
+    return { chunks, error }
+  }
+}
+
+test('a stream of a server arrives with its headers, in whole chunks, and with the error that broke it', async (t) => {
+  const headers = { 'Content-Type': 'application/x-ndjson' }
+  const lines = [10, 40_000, 1, 700_000].map((length) => Buffer.alloc(length, 'a').fill('\n', length - 1))
+  const { forwarder, request } = asking(t, () => new StreamedAnswer(headers, chunked(lines), 'who'))
+  const answer = await forwarder.wholeOrStreamed(request)
+  assert.deepEqual([answer.headers, answer.accessor], [headers, 'who'])
+  const { chunks, error } = await taken(answer)
+  assert.equal(error, undefined)
+  assert.equal(Buffer.compare(Buffer.concat(chunks), Buffer.concat(lines)), 0)
+  assert.ok(
+    chunks.every((chunk) => chunk.at(-1) === 10),
+    'a chunk ends within a line',
+  )
+  const gone = new Refusal('not_active', 'another server is active')
+  const other = asking(t, () => new StreamedAnswer(headers, chunked(lines, gone)))
+  const broken = await taken(await other.forwarder.wholeOrStreamed(other.request))
+  assert.equal(Buffer.concat(broken.chunks).length, Buffer.concat(lines).length)
+  assert.deepEqual([broken.error, other.forwarder.calls], [gone, 0])
+})
+
+test('a stream whose caller has gone ends at the server, also if it was never read', async (t) => {
+  for (const isRead of [true, false]) {
+    let isOver = false
+    const { forwarder, request, server } = asking(t, ({ signal }) => {
+      async function* forever(): AsyncGenerator<Uint8Array> {
+        try {
+          for (;;) {
+            yield Buffer.from('line\n')
+            await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+            if (signal.aborted) return
+          }
+        } finally {
+          isOver = true
+        }
+      }
+      return new StreamedAnswer({}, forever())
+    })
+    const caller = new AbortController()
+    const answer = await forwarder.wholeOrStreamed({ ...request, signal: caller.signal })
+    assert.ok(answer instanceof StreamedAnswer)
+    const reading = isRead ? taken(answer) : undefined
+    caller.abort()
+    await eventually(() => isOver && server.calls === 0 && forwarder.calls === 0)
+    const error = (await reading)?.error
+    assert.equal(error instanceof Error ? error.message : undefined, isRead ? 'the caller has disconnected' : undefined)
+  }
+})
+
+test('a stream of a node in place of an answer is rejected', async (t) => {
+  const { forwarder, request } = asking(t, () => new StreamedAnswer({ 'Set-Cookie': 'a=b' }, chunked([])), 'node')
+  await assert.rejects(forwarder.wholeOrStreamed(request), Fault)
 })

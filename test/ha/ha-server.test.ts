@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { jetstreamManager } from '@nats-io/jetstream'
+import { TIMINGS } from '../../src/cluster/nats/timings.ts'
 import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
@@ -211,3 +212,24 @@ function required<T>(value: T | undefined): T {
   assert.ok(value)
   return value
 }
+
+test('the clock of a member that takes over starts at the latest time at which the last one can have served', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  a.core.nowMs = 50_000
+  a.server.requestStepDown()
+  await a.server.stepDownIfRequested()
+  await b.active()
+  assert.equal(b.core.clockMs, 50_000)
+
+  b.core.nowMs = 70_000
+  await eventually(() => b.server.lease?.holder?.clockMs === 70_000)
+  b.isCutOff = true
+  await b.connection?.close()
+  await a.active()
+  assert.equal(a.core.clockMs, 70_000 + TIMINGS.haLeaseMs * 1.1)
+})

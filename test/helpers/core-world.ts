@@ -74,6 +74,7 @@ export interface WorldOptions {
   /** Unauthenticated operations on key shares; all of them by default. */
   readonly unauthed?: { rekey: boolean; generateRoot: boolean }
   readonly isIsolated?: boolean
+  readonly mayAct?: () => boolean
 }
 
 export interface WorldKeys {
@@ -118,6 +119,7 @@ export class CoreWorld {
       ...(replication && { replication }),
       ...(ha && { ha }),
       ...(options.isIsolated && { isIsolated: true }),
+      ...(options.mayAct && { mayAct: options.mayAct }),
       clusterName: 'test',
       logger: recordingLogger(this.lines),
       unauthed: {

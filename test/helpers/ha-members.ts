@@ -27,7 +27,7 @@ export class HaTestMember {
   readonly store: SqliteStore
   readonly server: HaServer
   readonly lines: LogLine[] = []
-  readonly core: { state: HaCore['state']; isOpen: boolean; opened: number }
+  readonly core: { state: HaCore['state']; isOpen: boolean; opened: number; nowMs: number; clockMs: number }
   connection: NatsConnection | undefined
   /** Rejects connections while true. */
   isCutOff = false
@@ -36,14 +36,14 @@ export class HaTestMember {
   static async start(t: TestContext, nats: NatsServer, name: string, path?: string): Promise<HaTestMember> {
     const store = await SqliteStore.open(path ?? join(temporaryDirectory(t), 'secrets.db'))
     const member: HaTestMember = new HaTestMember(nats, name, store)
-    await store.joinCommitLog(member.server.commitLog)
+    store.joinCommitLog(member.server.commitLog)
     member.server.start()
     members.get(t)?.push(member)
     return member
   }
 
   private constructor(nats: NatsServer, name: string, store: SqliteStore) {
-    const core: HaTestMember['core'] = { state: 'unsealed', isOpen: false, opened: 0 }
+    const core: HaTestMember['core'] = { state: 'unsealed', isOpen: false, opened: 0, nowMs: 0, clockMs: 0 }
     this.name = name
     this.store = store
     this.core = core
@@ -63,7 +63,9 @@ export class HaTestMember {
         get state() {
           return core.state
         },
-        async open() {
+        nowMs: () => core.nowMs,
+        async open({ clockMs }) {
+          core.clockMs = clockMs
           core.isOpen = true
           core.opened++
         },

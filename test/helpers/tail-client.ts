@@ -16,6 +16,7 @@ export type Item =
 
 export interface TailOptions {
   readonly framed?: boolean
+  readonly headers?: Readonly<Record<string, string>>
   /** Receives all data, which is not stored then. */
   readonly onData?: (data: Buffer, file: string | undefined) => void
 }
@@ -41,7 +42,7 @@ export class TailClient {
   constructor(url: string, options: TailOptions = {}) {
     this.#framed = options.framed ?? true
     this.#onData = options.onData
-    this.#request = get(url, { agent: false }, (response) => {
+    this.#request = get(url, { agent: false, headers: options.headers ?? {} }, (response) => {
       this.response = response
       this.status = response.statusCode
       this.headAtMs = performance.now()

@@ -73,6 +73,8 @@ test('a start trusts the machine clock unless it is before the persisted time', 
   assert.equal(machine.clock.now(), machine.wallMs)
   assert.equal(machine.clock.begin(machine.wallMs + DAY + 1), true, 'such a mark was the mistake')
   assert.equal(machine.clock.now(), machine.wallMs)
+  assert.equal(machine.clock.begin(mark, machine.wallMs + DAY + 1), true, 'the other mark counts')
+  assert.equal(machine.clock.now(), mark)
 })
 
 test('the core clock and the machine clock agree on this machine', () => {

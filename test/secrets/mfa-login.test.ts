@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { approle } from '../../src/auth/approle/approle.ts'
+import { INVALID_REQUEST_ID } from '../../src/secrets/logins/validate-path.ts'
 import type { CoreAnswer } from '../helpers/core-world.ts'
 import { type Enrolled, MfaWorld, wrongCode } from '../helpers/mfa-world.ts'
 
@@ -69,7 +70,7 @@ test('a login in two steps names the missing methods, then exchanges a code for 
   assert.deepEqual([done.status, done.body.auth['entity_id']], [200, mfa.adaId])
   const token = String(done.body.auth['client_token'])
   assert.equal((await mfa.world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 200)
-  assert.deepEqual((await mfa.validate(id, mfa.code(mfa.secret, 1))).body.errors, ['invalid request ID'])
+  assert.deepEqual((await mfa.validate(id, mfa.code(mfa.secret, 1))).body.errors, [INVALID_REQUEST_ID])
 })
 
 test('a login in one step needs a code, and wrong and used codes are refused alike in both ways', async (t) => {
@@ -115,7 +116,7 @@ test('an invalid payload and an unknown request ID are 400', async (t) => {
   assert.equal(await errors({ mfa_request_id: id, mfa_payload: 'x' }), 'invalid mfa payload')
   assert.match(await errors({ mfa_request_id: id, mfa_payload: { app: ['1', '2'] } }), /multiple passcodes/)
   assert.match(await errors({ mfa_request_id: id, mfa_payload: { app: [{}] } }), /a passcode must be a string/)
-  assert.equal(await errors({ mfa_request_id: 'none', mfa_payload: { app: ['1'] } }), 'invalid request ID')
+  assert.equal(await errors({ mfa_request_id: 'none', mfa_payload: { app: ['1'] } }), INVALID_REQUEST_ID)
   assert.equal((await mfa.validate(id, mfa.code(mfa.secret))).status, 200)
 })
 
@@ -126,7 +127,7 @@ test('a pending login ends after five minutes, and with its user, its password m
   world.nowMs += 299_000
   const inTime = await mfa.pending()
   world.nowMs += 2000
-  assert.deepEqual((await mfa.validate(late, mfa.code(mfa.secret))).body.errors, ['invalid request ID'])
+  assert.deepEqual((await mfa.validate(late, mfa.code(mfa.secret))).body.errors, [INVALID_REQUEST_ID])
   assert.equal((await mfa.validate(inTime, mfa.code(mfa.secret))).status, 200)
   const ofDisabled = await mfa.pending()
   await world.ask('POST', `identity/entity/id/${mfa.adaId}`, { disabled: true })
@@ -149,7 +150,7 @@ test('pending logins of one entity are limited and do not evict those of another
   for (let count = 0; count < 16; count++) loginMfa.begin(known, [])
   assert.equal(loginMfa.pendingCount, 17)
   assert.ok(loginMfa.find(ofBob))
-  assert.deepEqual((await mfa.validate(ofAda, mfa.code(mfa.secret))).body.errors, ['invalid request ID'])
+  assert.deepEqual((await mfa.validate(ofAda, mfa.code(mfa.secret))).body.errors, [INVALID_REQUEST_ID])
   for (let count = 0; count < 20_000; count++) loginMfa.begin({ ...known, entityId: `e${count}` }, [])
   assert.equal(loginMfa.pendingCount, 20_000)
 })

@@ -9,6 +9,7 @@ import { type ClusterWorld, ROOT_TOKEN, startCluster } from '../helpers/cluster.
 import { api, type Core, openCore, OPS_ACL, tokenWith } from '../helpers/cluster-core.ts'
 import { send } from '../helpers/openbao-replay.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { openStream } from '../helpers/watch-stream-client.ts'
 
 const HOST_ACL = 'acl {\n enabled = true\n token_ttl = "1s"\n}'
 
@@ -135,6 +136,33 @@ async function oneUseAcross(owner: number, other: number, rootToken: string): Pr
   for (const port of [owner, other]) assert.equal((await ask(port, 'totp/code/k', code)).status, 400)
 }
 
+/** A stream through `other` until its token is revoked. */
+async function streamThrough(owner: number, other: number, rootToken: string): Promise<void> {
+  const ask = async (path: string, body: object) => {
+    const headers = { 'X-Vault-Token': rootToken }
+    const { body: text } = await send(owner, {
+      method: 'POST',
+      path: `/v1/${path}`,
+      body: JSON.stringify(body),
+      headers,
+    })
+    return JSON.parse(text || '{}') as { auth?: { client_token: string } }
+  }
+  await ask('sys/policies/acl/watcher', { policy: 'path "kv/*" {\n capabilities = ["read"]\n}' })
+  const { auth } = await ask('auth/token/create', { policies: ['watcher'] })
+  const token = auth?.client_token ?? ''
+  const lines = await openStream(other, 'kv/watch?stream=true', { token })
+  const events = await openStream(other, 'kv/watch', { token, headers: { Accept: 'text/event-stream' } })
+  assert.deepEqual([lines.status, events.status], [200, 200])
+  await eventually(() => lines.lines().length > 0 && events.text().includes('id: '))
+  await ask('kv/data/a', { data: { a: 1 } })
+  await eventually(() => lines.told().includes('write a 1') && events.text().includes('"path":"a"'))
+  await ask('auth/token/revoke', { token })
+  await ask('kv/data/a', { data: { a: 2 } })
+  assert.deepEqual([await lines.ended, await events.ended], ['end', 'end'])
+  assert.deepEqual([lines.lines().at(-1)?.status, /event: end\ndata: .*403/.test(events.tail())], [403, true])
+}
+
 test('a server without a core forwards secrets requests and resolves tokens at the one that has it', async (t) => {
   const world = await startCluster(t, {
     here: ['client'],
@@ -166,12 +194,7 @@ test('a server without a core forwards secrets requests and resolves tokens at t
   const mounting = { method: 'POST', path: '/v1/sys/mounts/kv', body: '{"type":"kv","options":{"version":"2"}}' }
   assert.equal((await send(owner.port, { ...mounting, headers: { 'X-Vault-Token': core.rootToken } })).status, 204)
   assert.match((await both('GET', '/v1/kv/watch')).body, /"cursor":"\d+-\d+"/)
-  for (const headers of [{}, { Accept: 'text/event-stream' }]) {
-    const streaming = `/v1/kv/watch${'Accept' in headers ? '' : '?stream=true'}`
-    const asked = { method: 'GET', path: streaming, headers: { ...headers, 'X-Vault-Token': core.rootToken } }
-    const refused = await send(other.port, asked)
-    assert.deepEqual([refused.status, /cannot forward a stream: use/.test(refused.body)], [400, true])
-  }
+  await streamThrough(owner.port, other.port, core.rootToken)
   const path = `/v1/client/metadata?node_id=${host.member.nodeId}`
   for (const port of [owner.port, other.port, host.member.port]) {
     const ask = (as: string) => send(port, { method: 'GET', path, headers: { 'X-Nomad-Token': as } })

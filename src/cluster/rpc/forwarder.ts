@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../../platform/errors.ts'
-import type { Chunk, JsonText, WholeAnswer } from '../../platform/operation.ts'
+import { type Chunk, type JsonText, StreamedAnswer, type WholeAnswer } from '../../platform/operation.ts'
 import { TransientMap } from '../../platform/transient-map.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import type { BusMessage, BusSubscription, MessageBus } from '../nats/message-bus.ts'
@@ -13,10 +13,11 @@ import { ANY, type ClusterMember, lastParts, memberId, type ServerGroup, type Su
 import { TIMINGS } from '../nats/timings.ts'
 import { ENVELOPE_BYTES } from '../trust/envelope.ts'
 import { AssertionIssuer, type NodeRecipient } from './assertion-issuer.ts'
+import { BodySender } from './call-body.ts'
 import type { CallMessage } from './call-message.ts'
 import { CreditPool, FIRST_BYTES } from './credit-window.ts'
 import { MinimumRate, UnfinishedChunks } from './node-limits.ts'
-import { BufferPool, lostPart, PendingCall } from './pending-call.ts'
+import { type AnswerPart, BufferPool, lostPart, PendingCall } from './pending-call.ts'
 import { type SealedCallSender, ServerCall } from './sealed-call-sender.ts'
 import { encode, encodeCall, headOf, type ValueMessage, valueOf, WIRE_VERSION, wholeOf } from './wire.ts'
 
@@ -44,6 +45,8 @@ export interface ServerRecipient {
   readonly remote?: string | undefined
   /** Aborts when this process stops: the server is notified, and answers a blocking query at once. */
   readonly draining?: AbortSignal | undefined
+  /** Sent while it is read, when the server takes it. */
+  readonly body?: AsyncIterable<Uint8Array> | undefined
 }
 
 /** A node receives no token, but the caller's identity as this server asserts it. */
@@ -64,6 +67,11 @@ export type ForwardedRequest = Recipient & {
 interface CallAddress {
   readonly name: string
   readonly reply: string
+}
+
+interface BegunCall {
+  readonly call: PendingCall
+  readonly close: () => void
 }
 
 interface ForwardedCall {
@@ -133,27 +141,29 @@ export class Forwarder {
     return this.#readLast(request, wholeOf)
   }
 
-  /** Calls `read` with the last message and the data before it. */
+  /** As `whole`, or the `StreamedAnswer` of a server. Its chunks are those of the server; an error breaks it. */
+  async wholeOrStreamed(request: ForwardedRequest): Promise<WholeAnswer | StreamedAnswer> {
+    const begun = this.#begin(request)
+    const { call, close } = begun
+    let stream: StreamedAnswer | undefined
+    try {
+      const first = await call.next()
+      if (request.nodeId === undefined && first && 'kind' in first && first.kind === 'head') {
+        stream = new StreamedAnswer(first.headers ?? {}, streamOf(begun, request.signal), first.accessor)
+      }
+      return stream ?? (await readLast(request, call, wholeOf, first))
+    } finally {
+      if (!stream) close()
+    }
+  }
+
   async #readLast<T>(
     request: ForwardedRequest,
     read: (last: ValueMessage, data: readonly Uint8Array[]) => T,
   ): Promise<T> {
     const { call, close } = this.#begin(request)
     try {
-      const parts: Buffer[] = []
-      let bytes = 0
-      for (;;) {
-        const answer = await call.next()
-        if (answer === undefined || (!(answer instanceof Uint8Array) && answer.kind === 'head')) {
-          throw new Fault('a node sent no value')
-        }
-        if (!(answer instanceof Uint8Array)) return read(answer, parts)
-        bytes += answer.length
-        if (request.nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX) {
-          throw new Fault(`a node sent a value larger than ${NODE_VALUE_BYTES_MAX} bytes`)
-        }
-        parts.push(Buffer.from(answer))
-      }
+      return await readLast(request, call, read, await call.next())
     } finally {
       close()
     }
@@ -182,7 +192,7 @@ export class Forwarder {
     }
   }
 
-  #begin(request: ForwardedRequest): { readonly call: PendingCall; readonly close: () => void } {
+  #begin(request: ForwardedRequest): BegunCall {
     const { bus, subjects } = this.#options
     const { nodeId, signal } = request
     const self = this.#self
@@ -191,12 +201,21 @@ export class Forwarder {
     const reply = subjects.reply(self, nodeId ?? ANY, name)
     const serverCall = this.#serverCall(self, request, { name, reply })
     const sendToNode = nodeId === undefined ? undefined : () => this.#sendToNode(request, { name, reply })
+    const body = nodeId === undefined ? request.body : undefined
+    const sender =
+      body &&
+      new BodySender({
+        body,
+        send: (message) => serverCall?.control(encode(message)),
+        fail: (error) => call.fail(error),
+      })
     const call = new PendingCall({
       send(message) {
         if (nodeId !== undefined) bus.publish(subjects.flow(nodeId, name), encode(message))
         else serverCall?.control(encode(message))
       },
       onSilent: () => serverCall?.removeServer(),
+      ...(sender && { onBodyCredit: (allowed: number) => sender.allow(allowed) }),
       ...(serverCall && { peer: () => serverCall.serverName }),
       onStaleRun: (run) => {
         if (nodeId !== undefined) this.#issuer.setRun(nodeId, run)
@@ -218,6 +237,7 @@ export class Forwarder {
       signal.removeEventListener('abort', onAbort)
       draining?.removeEventListener('abort', onDrain)
       this.#calls.delete(key)
+      sender?.close()
       call.close()
       serverCall?.close()
     }
@@ -280,6 +300,48 @@ export class Forwarder {
 
   #sweep(): void {
     for (const { call } of this.#calls.values()) call.sweep()
+  }
+}
+
+/** Calls `read` with the last message and the data before it. */
+async function readLast<T>(
+  { nodeId }: ForwardedRequest,
+  call: PendingCall,
+  read: (last: ValueMessage, data: readonly Uint8Array[]) => T,
+  first: AnswerPart | undefined,
+): Promise<T> {
+  const parts: Buffer[] = []
+  let bytes = 0
+  for (let answer = first; ; answer = await call.next()) {
+    if (answer === undefined || (!(answer instanceof Uint8Array) && answer.kind === 'head')) {
+      throw new Fault('a node sent no value')
+    }
+    if (!(answer instanceof Uint8Array)) return read(answer, parts)
+    bytes += answer.length
+    if (nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX) {
+      throw new Fault(`a node sent a value larger than ${NODE_VALUE_BYTES_MAX} bytes`)
+    }
+    parts.push(Buffer.from(answer))
+  }
+}
+
+/** The data after a head. Closes the call at its end, and when `signal` aborts before it was read. */
+function streamOf({ call, close }: BegunCall, signal: AbortSignal): AsyncIterable<Uint8Array> {
+  if (signal.aborted) close()
+  else signal.addEventListener('abort', close, { once: true })
+  return read()
+
+  async function* read(): AsyncGenerator<Uint8Array> {
+    // From now on an abort ends the call with an error, after the parts that were received.
+    signal.removeEventListener('abort', close)
+    try {
+      for (let part = await call.next(); part !== undefined; part = await call.next()) {
+        if (!(part instanceof Uint8Array)) throw new Fault('a server sent a value within a stream')
+        yield part
+      }
+    } finally {
+      close()
+    }
   }
 }
 

@@ -70,6 +70,8 @@ export interface PendingCallOptions {
   readonly peer?: () => string
   /** Sends the call again, for this run of the node's process. */
   readonly onStaleRun?: (run: string) => void
+  /** The server takes the body of the request up to this number of bytes. */
+  readonly onBodyCredit?: (allowed: number) => void
   readonly credit: CreditPool
   readonly buffers: BufferPool
   readonly chunks: UnfinishedChunks
@@ -287,6 +289,7 @@ export class PendingCall {
     else if (answer.kind === 'end') {
       if (this.#isNext(answer.sequence)) this.#end()
     } else if (answer.kind === 'again') this.#sendAgain(answer.run)
+    else if (answer.kind === 'body_credit') this.#options.onBodyCredit?.(answer.allowed)
     else if (answer.kind === 'alive') {
       if (this.#isNext(answer.sequence) && answer.head && !this.#hasHead) this.fail(lostPart())
     } else this.#receiveHeadOrValue(answer)

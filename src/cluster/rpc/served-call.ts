@@ -11,11 +11,13 @@ import {
   isStreamHead,
   JsonText,
   ANONYMOUS,
+  StreamedAnswer,
   WholeAnswer,
 } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import type { MessageBus } from '../nats/message-bus.ts'
 import { TIMINGS } from '../nats/timings.ts'
+import { type BodyMessage, ReceivedBody } from './call-body.ts'
 import type { CallMessage } from './call-message.ts'
 import { ALLOWED_MAX } from './credit-window.ts'
 import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
@@ -95,6 +97,7 @@ export class ServedCall implements CallResponder {
   #hasHead = false
   #bytesExpected: number | undefined
   #isEndSent = false
+  #body: ReceivedBody | undefined
 
   constructor(message: CallMessage, { channel, remote }: ServedCallOptions) {
     this.message = message
@@ -134,6 +137,17 @@ export class ServedCall implements CallResponder {
     return this.#drain.signal
   }
 
+  /** The body, which the caller sends once it is read. Created only for operations that read it. */
+  get body(): ReceivedBody {
+    if (!this.#body) {
+      // A caller that disappears is noticed by its silence.
+      this.#isStream = true
+      this.#body = new ReceivedBody((allowed) => this.send({ kind: 'body_credit', allowed }))
+      if (this.#hasEnded) this.#body.fail(CALL_ENDED)
+    }
+    return this.#body
+  }
+
   drain(): void {
     this.#isDraining = true
     this.#drain?.abort(DRAINING)
@@ -148,6 +162,7 @@ export class ServedCall implements CallResponder {
     if (this.hasEnded) return
     if (value === undefined) return this.send({ kind: 'value' })
     if (value instanceof WholeAnswer) return this.#whole(value)
+    if (value instanceof StreamedAnswer) return this.#streamed(value)
     const json = jsonOf(value)
     const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
     // A UTF-16 code unit has at most three bytes of UTF-8.
@@ -169,6 +184,19 @@ export class ServedCall implements CallResponder {
     this.#isStream = true
     await this.#data(bytes)
     if (!this.hasEnded) this.send({ kind: 'sent_whole', sequence: this.#sequence, ...head })
+  }
+
+  /** As frames: a chunk with complete lines arrives whole or not at all. */
+  #streamed({ accessor, chunks, headers }: StreamedAnswer): Promise<void> {
+    const head = {
+      status: 200,
+      headers: { ...headers },
+      frames: true,
+      ...(accessor !== undefined && { accessor }),
+    } as const
+    this.#hasHead = true
+    this.send({ kind: 'head', ...head })
+    return this.stream(chunks)
   }
 
   async stream(chunks: AsyncIterable<Chunk>): Promise<void> {
@@ -221,7 +249,13 @@ export class ServedCall implements CallResponder {
     if (!message) return
     if (message.kind === 'cancel') this.cancel()
     else if (message.kind === 'drain') this.drain()
+    else if (message.kind === 'body') this.#receiveBody(message)
     else this.credit(message.allowed)
+  }
+
+  #receiveBody(message: BodyMessage): void {
+    this.#receivedAtMs = performance.now()
+    this.#body?.receive(message)
   }
 
   /** Sets the total allowance, which may be less than before. */
@@ -234,6 +268,7 @@ export class ServedCall implements CallResponder {
   cancel(): void {
     this.#hasEnded = true
     this.#abort?.abort(CALL_ENDED)
+    this.#body?.fail(CALL_ENDED)
     this.#wakeUp()
   }
 
@@ -299,6 +334,10 @@ class OperationCall implements IncomingCall {
 
   get draining(): AbortSignal {
     return this.#served.draining
+  }
+
+  get body(): AsyncIterable<Uint8Array> {
+    return this.#served.body
   }
 }
 

@@ -2,7 +2,7 @@
  * Messages of a call. Data has a head of five bytes; everything else is MessagePack, parsed into a narrow type before use (calls:
  * `call-message.ts`). A call names its version: a newer version is refused.
  *
- * Caller → node: `call`, then `credit`, `cancel` and `drain`. Node → caller: `head`, data and `end`, or `value`, or `error`; and
+ * Caller → node: `call`, then `body`, `credit`, `cancel` and `drain`. Node → caller: `head`, data and `end`, or `value`, or `error`; and
  * `alive` as a keepalive. Data messages are numbered, and `end` and `alive` contain their number, so that a gap is detected also
  * if no more data follows.
  */
@@ -34,6 +34,8 @@ const controlSchema = v.variant('kind', [
   /** Total bytes that the caller has taken, and that the node may send. */
   v.object({ kind: v.literal('credit'), taken: count, allowed: count }),
   v.object({ kind: v.literal('cancel') }),
+  /** A part of the body of the request, see `call-body.ts`. */
+  v.object({ kind: v.literal('body'), sequence: count, bytes, isLast: v.boolean() }),
   /** The caller stops: a blocking query answers at once. Older versions ignore it. */
   v.object({ kind: v.literal('drain') }),
 ])
@@ -55,6 +57,7 @@ const answerSchema = v.variant('kind', [
     contentLength: v.optional(count),
     headers: v.optional(textMap),
     frames: v.optional(v.boolean()),
+    accessor: v.optional(shortText),
   }),
   v.object({ kind: v.literal('value'), json: v.optional(v.string()), headers: v.optional(textMap) }),
   /** The value is the JSON text that was sent as data, because it is too large for one message. */
@@ -62,6 +65,8 @@ const answerSchema = v.variant('kind', [
   v.object({ kind: v.literal('whole'), ...wholeHead, body: v.optional(bytes) }),
   /** The body was sent as data, because it is too large for one message. */
   v.object({ kind: v.literal('sent_whole'), ...wholeHead, sequence: count }),
+  /** Total bytes of the body that the caller may send. */
+  v.object({ kind: v.literal('body_credit'), allowed: count }),
   v.object({ kind: v.literal('refusal'), code: v.picklist(codes), message: text, headers: textMap }),
   v.object({ kind: v.literal('fault') }),
   v.object({ kind: v.literal('end'), sequence: count }),

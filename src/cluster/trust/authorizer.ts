@@ -20,7 +20,8 @@
  * sees one set or the other.
  */
 import { hash, timingSafeEqual } from 'node:crypto'
-import { Fault, unknownToken } from '../../platform/errors.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Fault, notActive, Refusal, unknownToken } from '../../platform/errors.ts'
 import type { Grants, Identity } from '../../platform/operation.ts'
 import { TIMINGS } from '../nats/timings.ts'
 
@@ -47,7 +48,7 @@ export interface Authorizer {
   /**
    * The identity of a token. An empty one counts as none, because clients without a token send it.
    * @throws Refusal `permission_denied` for an unknown token.
-   * @throws Refusal `unavailable` if no process can resolve it at present.
+   * @throws Refusal `unavailable` if no process can resolve it at present, `not_active` if no server of the cluster is active.
    */
   resolve(token: string | undefined, remote?: string): Identity | Promise<Identity>
   /**
@@ -58,7 +59,13 @@ export interface Authorizer {
   /** Longest interval of the rechecks of a caller, in milliseconds. */
   readonly recheckMs: number
   /** Permissions of a token for another process. Absent where this process does not answer that. Throws as `resolve`. */
-  grantsOf?(token: string | undefined, remote?: string, isRecheck?: boolean): Grants | Promise<Grants>
+  grantsOf?(
+    token: string | undefined,
+    remote?: string,
+    isRecheck?: boolean,
+    /** False: refused with `not_active` unless this process can answer by itself. Default true. */
+    mayAsk?: boolean,
+  ): Grants | Promise<Grants>
 }
 
 /** Resolves tokens that are not configured: the secrets core of this process. Throws Refusals as `resolve`. */
@@ -79,16 +86,74 @@ export function createCoreAuthorizer(local: LocalAuthorizer, core: TokenAuthorit
   }
 }
 
+/** Times for which a token is not refused because no server of an HA cluster is active. */
+export interface HeldTimes {
+  readonly requestMs: number
+  /** The answer in progress continues meanwhile. */
+  readonly recheckMs: number
+  /** Less than the timeout of the process that asks. */
+  readonly grantsMs: number
+}
+
+/** A takeover needs 5 seconds, or 12 if it includes an election of NATS. */
+const HELD_TIMES: HeldTimes = { requestMs: 15_000, recheckMs: 30_000, grantsMs: 4000 }
+const HELD_RETRY_MS = 100
+
+/**
+ * The authorizer of a process that asks a server of an HA cluster. While no server is active, new requests wait, and a recheck has no
+ * result: what is in progress continues.
+ */
+export function createHeldAuthorizer(asking: Authorizer, times = HELD_TIMES): Authorizer {
+  return heldAuthorizer(() => asking, times)
+}
+
 /** The core's authorizer while `isActive`; otherwise the one that asks the active server. */
-export function createMemberAuthorizer(core: Authorizer, asking: Authorizer, isActive: () => boolean): Authorizer {
-  const now = () => (isActive() ? core : asking)
+export function createMemberAuthorizer(
+  core: Authorizer,
+  asking: Authorizer,
+  isActive: () => boolean,
+  times = HELD_TIMES,
+): Authorizer {
+  const held = heldAuthorizer(() => (isActive() ? core : asking), times)
   return {
-    resolve: (token, remote) => now().resolve(token, remote),
-    recheck: (token, remote) => now().recheck(token, remote),
+    ...held,
+    get recheckMs() {
+      return held.recheckMs
+    },
+    grantsOf(token, remote, isRecheck, mayAsk = true) {
+      if (!mayAsk && !isActive()) throw notActive()
+      return held.grantsOf?.(token, remote, isRecheck, mayAsk) ?? refuseGrants()
+    },
+  }
+}
+
+function heldAuthorizer(now: () => Authorizer, { grantsMs, recheckMs, requestMs }: HeldTimes): Authorizer {
+  return {
+    resolve: (token, remote) => held(() => now().resolve(token, remote), requestMs),
+    recheck: (token, remote) => held(() => now().recheck(token, remote), recheckMs),
     get recheckMs() {
       return now().recheckMs
     },
-    grantsOf: (token, remote, isRecheck) => now().grantsOf?.(token, remote, isRecheck) ?? refuseGrants(),
+    grantsOf: (token, remote, isRecheck, mayAsk) =>
+      held(() => now().grantsOf?.(token, remote, isRecheck, mayAsk) ?? refuseGrants(), grantsMs),
+  }
+}
+
+/** Repeats an attempt that was refused because no server is active. */
+function held<T>(attempt: () => T | Promise<T>, heldMs: number): T | Promise<T> {
+  const first = attempt()
+  return first instanceof Promise ? repeated(first, attempt, performance.now() + heldMs) : first
+}
+
+async function repeated<T>(first: Promise<T>, attempt: () => T | Promise<T>, endMs: number): Promise<T> {
+  for (let next: T | Promise<T> = first; ; next = attempt()) {
+    try {
+      return await next
+    } catch (error) {
+      const isHeld = error instanceof Refusal && error.code === 'not_active'
+      if (!isHeld || performance.now() > endMs) throw error
+    }
+    await sleep(HELD_RETRY_MS)
   }
 }
 

@@ -202,7 +202,7 @@ class TokenLookups {
     const identity = this.#cache.usable(key)
     if (identity) return { identity, isShared: true }
     // The server has answered with its reason.
-    if (code === 'unavailable') throw error
+    if (code === 'unavailable' || code === 'not_active') throw error
     throw new Refusal('unavailable', 'no server responded to the request about this token, try again')
   }
 }

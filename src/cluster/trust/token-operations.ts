@@ -22,7 +22,15 @@ const grantsSchema = v.object({
   isUseLimited: v.optional(v.boolean()),
 })
 
-type GrantsOf = (token: string | undefined, remote?: string, isRecheck?: boolean) => Grants | Promise<Grants>
+type GrantsOf = (
+  token: string | undefined,
+  remote?: string,
+  isRecheck?: boolean,
+  mayAsk?: boolean,
+) => Grants | Promise<Grants>
+
+/** Hops of a question, before it is sent, that the asked server must answer by itself. */
+export const FINAL_HOPS = 1
 
 const fields = {
   again: queryBoolean({ description: 'Check a caller again; does not count as a use of the token', fallback: false }),
@@ -40,7 +48,7 @@ export function resolveTokenOperation(grantsOf: GrantsOf): AnyOperation {
     // The holder of a token may know its permissions; an unknown token is refused by the handler.
     ownToken: true,
     authorize: () => undefined,
-    run: async ({ again }, call) => grantsOf(call.token, call.remote, again),
+    run: async ({ again }, call) => grantsOf(call.token, call.remote, again, call.hops <= FINAL_HOPS),
   }
   return operation
 }

@@ -8,7 +8,12 @@ import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type RemoteAuthorizer, createRemoteAuthorizer } from '../../cluster/trust/remote-authorizer.ts'
-import { type Authorizer, UNRESTRICTED, type LocalAuthorizer } from '../../cluster/trust/authorizer.ts'
+import {
+  type Authorizer,
+  createHeldAuthorizer,
+  UNRESTRICTED,
+  type LocalAuthorizer,
+} from '../../cluster/trust/authorizer.ts'
 import { AssertionIssuer } from '../../cluster/rpc/assertion-issuer.ts'
 import { NodeAnnouncer } from '../../cluster/roster/node-announcer.ts'
 import { CurveKey } from '../../cluster/trust/envelope.ts'
@@ -33,12 +38,11 @@ import { isShortened } from '../../cluster/nats/timings.ts'
 import {
   FORGET_TOKENS,
   forgetTokensOperation,
-  parseGrants,
-  RESOLVE_TOKEN,
   resolveTokenOperation,
   SERVER_IDENTITY,
 } from '../../cluster/trust/token-operations.ts'
 import { openBus } from './cluster-bus.ts'
+import { CoreCalls } from './core-calls.ts'
 import type { Config } from '../../config/load.ts'
 import { nextRun } from '../setup/files.ts'
 import { nodeStateOf, type OwnCore } from './node-state.ts'
@@ -50,15 +54,13 @@ import { HOST_ENDPOINTS } from '../../host/host-operations.ts'
 import { fsLogs } from '../../host/logs/logs.ts'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { AnyEndpoint, AnyOperation, Call, Callers, Grants, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyEndpoint, AnyOperation, Callers, WholeAnswer } from '../../platform/operation.ts'
 import type { LoginRequest } from '../../login/session.ts'
-import { AGENT_LOGIN, CORE_READ } from '../../secrets/request/core-endpoints.ts'
+import { AGENT_LOGIN } from '../../secrets/request/core-endpoints.ts'
 import { RosterDatabase } from '../../storage/store/roster-store.ts'
 
 /** Limit of concurrent calls that a node serves; each may be a stream. */
 const CALLS_MAX = 4096
-/** Timeout for resolving a token by a server. */
-const ASK_TIMEOUT_MS = 5000
 /**
  * Time for which a resolved token is used without another request, so a burst of calls causes one. A server without the core is
  * not notified of a seal, as agents are, so its time is shorter.
@@ -70,14 +72,6 @@ const FORGETTING_AT_ONCE = 512
 /** Timeout for a connection to NATS before a login of the agent. */
 const CONNECT_MS = 3000
 const CONNECT_LOOK_MS = 50
-/** The body has the state; a status of 5xx would count as a failed request of the core. */
-const HEALTH_CODES: readonly (readonly [string, string])[] = [
-  'sealedcode',
-  'uninitcode',
-  'drsecondarycode',
-  'haunhealthycode',
-].map((name) => [name, '200'] as const)
-
 export interface ClusterOptions {
   readonly config: Config
   readonly version: string
@@ -105,8 +99,7 @@ export class Cluster {
   /** `cores` on a server with NATS, `servers` on an agent. */
   cores: RegionCores | undefined
   servers: ServerWatch | undefined
-  /** On a member of an HA cluster: ID of the active server. */
-  activeServerId: (() => string | undefined) | undefined
+  readonly calls: CoreCalls
   readonly #id = randomUUID()
   /** Public key to which other processes encrypt calls to this one. */
   readonly #curve = new CurveKey()
@@ -151,6 +144,7 @@ export class Cluster {
       if (isConnected) this.#connections++
     })
     this.#forwarder = new Forwarder({ bus, subjects: this.#subjects })
+    this.calls = new CoreCalls({ forwarder: this.#forwarder, isServer: database !== undefined, id: this.#id })
     if (!database) return
     const checksClocks = options.config.acl.enabled
     this.roster = new Roster({ store: rosterStoreIn(database), logger: logger.named('roster'), checksClocks })
@@ -232,13 +226,15 @@ export class Cluster {
   /** The authorizer of a process without a secrets core: servers resolve tokens that are not in its configuration. */
   authorizer(own: LocalAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (!enabled || !this.#options.config.nats) return own
-    const ask = (token: string, remote: string | undefined, again: boolean) => this.#ask(token, remote, again)
+    const { calls } = this
+    const ask = (token: string, remote: string | undefined, again: boolean) => calls.grantsOf(token, remote, again)
     const freshMs = this.roster ? TOKEN_FRESH_MS.server : TOKEN_FRESH_MS.agent
     const asking = createRemoteAuthorizer({ local: own, ask, identityOf, freshMs, ttlMs })
     this.#asking = asking
     const grantsOf = (token: string | undefined, remote?: string, again = false) =>
-      token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote, again)
-    return { ...asking, grantsOf }
+      token === undefined || own.find(token) ? own.grantsOf(token) : ask(token, remote, again)
+    // A member may become active while it waits, so `createMemberAuthorizer` waits. The process that asks this one waits itself.
+    return { ...(calls.activeServerId ? asking : createHeldAuthorizer(asking)), grantsOf }
   }
 
   /** The secrets core of this process was sealed: orders agents to clear their token caches. */
@@ -255,76 +251,15 @@ export class Cluster {
     logger.warn('token cache not cleared on some agents, cached tokens expire there', { agents: called, failed, error })
   }
 
-  /** An agent asks any server; a server without a core asks one with a core. */
-  async #ask(token: string, remote: string | undefined, again: boolean): Promise<Grants> {
-    const query: [string, string][] = again ? [['again', 'true']] : []
-    const input = { params: {}, query, headers: {}, body: undefined }
-    const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
-    const group = this.roster ? 'core' : 'any'
-    const common = {
-      nodeId: undefined,
-      group,
-      operation: RESOLVE_TOKEN,
-      requestId: 'resolve',
-      hops: 0,
-      ...this.#activeOnly(),
-    } as const
-    // An address from an agent proves nothing, so agents send none.
-    const seen = this.roster ? remote : undefined
-    try {
-      return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))
-    } catch (error) {
-      // The timeout of this process, not a caller that disconnected.
-      if (signal.aborted) throw new Refusal('no_answer', 'the server does not respond, try again')
-      throw error
-    }
-  }
-
-  /** A member of an HA cluster asks the active one. Throws a Refusal while there is none. */
-  #activeOnly(): { readonly serverId?: string } {
-    const { activeServerId } = this
-    if (!activeServerId) return {}
-    const serverId = activeServerId()
-    if (serverId === undefined || serverId === this.#id)
-      throw new Refusal('unavailable', 'no server of the cluster is active, try again')
-    return { serverId }
-  }
-
   /** Sends a request of this agent's own login. Rejects with a Refusal if no server can be reached. */
   async agentLogin(question: LoginRequest, token: string | undefined, signal: AbortSignal): Promise<WholeAnswer> {
-    const input = { params: { path: question.path }, query: [], headers: {}, body: JSON.stringify(question.body) }
-    const group = this.roster ? 'core' : 'any'
-    const common = { nodeId: undefined, group, operation: AGENT_LOGIN.name, requestId: randomUUID(), hops: 0 } as const
     await this.#connected(signal)
-    try {
-      return await this.#forwarder.whole({ ...common, input, token, signal })
-    } catch (error) {
-      if (signal.aborted) throw new Refusal('no_answer', 'the server does not respond')
-      throw error
-    }
+    return this.calls.agentLogin(question, token, signal)
   }
 
   /** ID of this run on the bus. */
   get serverId(): string {
     return this.#id
-  }
-
-  /** Sends a call to the secrets core of one server. Rejects with a Refusal. */
-  forwardTo(
-    { serverId, signal }: { readonly serverId: string; readonly signal: AbortSignal },
-    endpoint: AnyEndpoint,
-    call: Call,
-  ): Promise<WholeAnswer> {
-    const { draining, hops, raw: input, remote, requestId, token } = call
-    const common = { nodeId: undefined, group: 'core', serverId, operation: endpoint.name } as const
-    return this.#forwarder.whole({ ...common, input, requestId, hops, signal, token, remote, draining })
-  }
-
-  /** The health of the secrets core of another server. Rejects with a Refusal if none answers. */
-  coreHealth(signal: AbortSignal): Promise<WholeAnswer> {
-    const input = { params: { path: 'sys/health' }, query: HEALTH_CODES, headers: {}, body: undefined }
-    const common = { nodeId: undefined, group: 'core', operation: CORE_READ, requestId: 'health', hops: 0 } as const
-    return this.#forwarder.whole({ ...common, input, token: undefined, signal })
   }
 
   /** Names of the connected servers with a secrets core to which requests for secrets are sent. */
@@ -350,7 +285,7 @@ export class Cluster {
       readonly operations: readonly AnyOperation[]
       readonly url: string
       readonly callers: Callers
-      readonly grantsOf: (token: string | undefined, remote?: string, again?: boolean) => Grants | Promise<Grants>
+      readonly grantsOf: NonNullable<Authorizer['grantsOf']>
     },
   ): void {
     const { logger } = this.#options

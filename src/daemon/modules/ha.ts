@@ -15,7 +15,7 @@ import { HaServer } from '../../ha/ha-server.ts'
 import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { AnyOperation, Call, WholeAnswer } from '../../platform/operation.ts'
+import type { AnyOperation, Call } from '../../platform/operation.ts'
 import type { ReplicationPart } from './dr.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
 import { RowQuestions } from '../standby/row-questions.ts'
@@ -24,6 +24,7 @@ import { StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
+import { watchRequests } from '../../secrets/request/event-stream.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
@@ -54,8 +55,10 @@ export interface HaPartOptions {
 /** The other members, as this module reaches them. */
 export interface HaPeers {
   readonly serverId: string
-  /** Sends a call to one server. Rejects with a Refusal. */
-  forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<WholeAnswer>
+  readonly calls: {
+    /** Sends a call to one server. Rejects with a Refusal. */
+    forwardTo(to: ForwardTarget, operation: AnyOperation, call: Call): Promise<unknown>
+  }
 }
 
 export class HaPart implements HaSide {
@@ -98,7 +101,8 @@ export class HaPart implements HaSide {
       coreState: () => stateOf(core()),
       state: () => stateHeader(store.clusterId, store.position().sequence),
       answerHere: async (name, call) => (this.#isOwn ? await this.#reads?.answer(name, call) : undefined),
-      forward: (operation, call, to) => peers().forwardTo(to, operation, call),
+      forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
+      lasting: watchRequests,
     })
   }
 
@@ -195,14 +199,16 @@ export class HaPart implements HaSide {
       get lacksKey() {
         return core().isSecondary && !core().isActive && !core().barrier.standby.isHeld
       },
-      open: async (idleMs) => {
+      nowMs: () => core().now(),
+      open: async ({ clockMs, idleMs }) => {
         this.#reads?.close()
         await replication().begin(idleMs)
-        if (!core().isSecondary) await core().leaveStandby()
+        if (!core().isSecondary) await core().leaveStandby(clockMs)
       },
       async close(isOrderly) {
         const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
         while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        if (core().isActive && isOrderly) await core().saveAuditHeads()
         // The core refuses commits at once; those that wait for a DR secondary fail with the end of the replication.
         const closing = core().isActive || core().isSuspended ? core().enterStandby() : undefined
         await replication().end()
@@ -215,6 +221,10 @@ export class HaPart implements HaSide {
 
   get isServing(): boolean {
     return this.#server.isServing
+  }
+
+  get isSteppingDown(): boolean {
+    return this.#server.phase === 'stepping down'
   }
 
   get role(): HaSide['role'] {

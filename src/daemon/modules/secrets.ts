@@ -61,7 +61,7 @@ interface OtherServers {
   requireNoOtherCore(): Promise<void>
   /** The core was sealed: agents clear their token caches. */
   sealed(): Promise<void>
-  activeServerId: (() => string | undefined) | undefined
+  readonly calls: { activeServerId: (() => string | undefined) | undefined }
 }
 
 export class SecretsModule {
@@ -123,7 +123,7 @@ export class SecretsModule {
   private constructor(options: SecretsOptions, store: SqliteStore, Ha: typeof HaPart | undefined) {
     const { config, devRootToken, logger, version } = options
     const { type, settings } = config.server.seal
-    const barrier = new Barrier(store)
+    const barrier = new Barrier(store, { hasStandbys: config.server.ha.enabled })
     barrier.onFound = (error) => {
       const which = error instanceof RollbackError ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
@@ -183,7 +183,7 @@ export class SecretsModule {
       )
     this.ha?.openReads(this.#seal)
     this.core = new SecretsCore({
-      ...(this.ha && { ha: this.ha }),
+      ...(this.ha && { ha: this.ha, mayAct: () => this.ha?.isServing ?? false }),
       barrier,
       seal: this.#seal,
       engines: coreEngines,
@@ -203,19 +203,24 @@ export class SecretsModule {
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     const routed = (operation: AnyOperation) => this.ha?.routing.routed(operation) ?? operation
     this.operations = secretsOperations(this.core).map(routed)
-    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core))]
     this.snapshots = snapshotOperations(this.core, {
       save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.metrics.snapshotSaved(),
-    })
+    }).map(routed)
+    // A standby forwards them to the active server.
+    const forMembers = this.ha ? this.snapshots : []
+    this.forCluster = [...this.operations, routed(agentLoginOperation(this.core)), ...forMembers]
   }
 
   join(cluster: OtherServers): void {
     this.#cluster = cluster
     const { ha } = this
-    if (ha) cluster.activeServerId = () => ha.activeServerId
-    this.core.onSeal(() => cluster.sealed())
+    if (ha) cluster.calls.activeServerId = () => ha.activeServerId
+    // Another server is active soon, and the tokens stay valid.
+    this.core.onSeal(async () => {
+      if (!ha?.isSteppingDown) await cluster.sealed()
+    })
   }
 
   #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, source: SnapshotSource): SnapshotSchedule {
@@ -240,7 +245,7 @@ export class SecretsModule {
   #reasonToSkipSnapshot(): string | undefined {
     const { core } = this
     if (core.isSecondary) return 'DR secondary'
-    if (this.ha && !this.ha.isServing) return 'standby'
+    if (this.ha?.role === 'standby') return 'standby'
     if (core.fence) return 'fenced primary'
     return this.clusterId === undefined ? 'not initialized' : undefined
   }
@@ -305,7 +310,7 @@ export class SecretsModule {
         await this.core.activateOrSeal()
         for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
       }
-      if (this.core.isActive && isRotationDue(this.core)) await this.core.barrier.rotate()
+      await this.#keepKeys()
     } catch (error) {
       why = messageOf(error)
       if (why !== said)
@@ -317,6 +322,20 @@ export class SecretsModule {
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()
+  }
+
+  /** Only the active server changes keys. A standby looks whether its root key was replaced. */
+  async #keepKeys(): Promise<void> {
+    const { core } = this
+    const { barrier } = core
+    if (core.isHaStandby && !barrier.standby.fits()) {
+      this.#logger.warn(
+        'this standby is sealed: the root key was replaced while it was away; next: outpost operator unseal',
+      )
+    }
+    if (!core.isActive) return
+    if (isRotationDue(core)) await barrier.rotate()
+    await barrier.removeSuccessors()
   }
 
   #stopTicking(): void {

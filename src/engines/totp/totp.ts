@@ -5,8 +5,8 @@
  * Promises. A code is accepted once: its time step is durably marked as used before the response is sent, also across restarts. A key
  * is returned only by the request that generates it.
  *
- * Assumption. The system clock is right to within a period. Failure mode. Codes are guessed: wrong codes are rate-limited
- * (`wrong-code-limit.ts`).
+ * Assumption. The system clock is right to within a period. Failure mode. Codes are guessed: wrong codes are rate-limited, also
+ * across restarts (`wrong-code-limit.ts`).
  */
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../framework/engine.ts'
 import { text } from '../framework/fields.ts'
@@ -30,7 +30,7 @@ import {
   usedPut,
 } from './key-record.ts'
 import { qrPng } from './qr.ts'
-import { WrongCodeLimit } from './wrong-code-limit.ts'
+import { checkWrongCodes, wrongCodePut, wrongCodesPath } from './wrong-code-limit.ts'
 
 /** `keys/…` */
 const keyPaths: readonly Path[] = [
@@ -51,7 +51,7 @@ const keyPaths: readonly Path[] = [
     update: (input, call) => (input.generate ? generate(input, call) : importKey(input, call)),
     delete({ name }, call) {
       const hash = hashOf(name, call)
-      return { batch: { puts: [], deletes: [keyPath(hash), usedPath(hash)] } }
+      return { batch: { puts: [], deletes: [keyPath(hash), usedPath(hash), wrongCodesPath(hash)] } }
     },
   }),
 ]
@@ -114,13 +114,11 @@ function validate({ code: given, name }: { readonly code: string; readonly name:
   const hash = hashOf(name, call)
   const key = pendingKey(hash, call)
   if (!key) throw unknown(name)
-  const limit = WrongCodeLimit.of(call)
-  limit.check(hash, call.nowMs)
+  const window = checkWrongCodes(call.storage, hash, call.nowMs)
   const codeKey = { key: keyBytes(key), form: formOf(key), skew: key.skew }
   const decision = checkCode(code, codeKey, () => pendingUsed(hash, call), call.wallMs)
   if (decision.kind === 'wrong') {
-    limit.count(hash, call.nowMs)
-    return { data: { valid: false } }
+    return { data: { valid: false }, batch: { puts: [wrongCodePut(hash, window, call.nowMs)], deletes: [] } }
   }
   if (decision.kind === 'used') throw new Rejection(400, 'code already used; wait until the next time period')
   return { data: { valid: true }, batch: { puts: [usedPut(hash, decision.after)], deletes: [] } }

@@ -39,14 +39,14 @@ const HEARD_MS = 10_000
 
 type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
 
-const whole = v.pipe(v.number(), v.integer(), v.minValue(0))
+const count = v.pipe(v.number(), v.integer(), v.minValue(0))
 const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
 
 const STATE = v.object({
-  position: v.object({ sequence: whole, epoch: whole, checksum: octets }),
-  mark: v.object({ stream: v.string(), position: whole }),
+  position: v.object({ sequence: count, epoch: count, checksum: octets }),
+  mark: v.object({ stream: v.string(), position: count }),
   role: v.picklist(['own', 'replica', 'fenced']),
-  epoch: whole,
+  epoch: count,
   isCopying: v.boolean(),
   clusterId: v.string(),
   shared: v.array(v.object({ path: v.string(), value: octets })),

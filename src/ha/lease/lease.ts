@@ -20,6 +20,8 @@ import { TIMINGS } from '../../cluster/nats/timings.ts'
 
 const ACTIVE_KEY = 'active'
 const MEMBER_PREFIX = 'member.'
+/** Of a core's clock (`secrets/core-clock.ts`). */
+const CLOCK_RATE_MAX = 1.1
 const text = v.pipe(v.string(), v.maxLength(512))
 const count = v.pipe(v.number(), v.integer(), v.minValue(0))
 
@@ -35,6 +37,8 @@ const HOLDER = v.object({
   term: count,
   /** True when the server gave it up. */
   isReleased: v.boolean(),
+  /** Time of the core's clock when this was sent, or a later one: the clock of the next active server starts after it. */
+  clockMs: v.optional(count, 0),
 })
 export type LeaseHolder = v.InferOutput<typeof HOLDER>
 
@@ -140,6 +144,8 @@ export interface LeaseOptions {
   /** Monotonic clock in milliseconds. */
   readonly nowMs: () => number
   readonly wallMs: () => number
+  /** The core's clock of this server, which runs at most a tenth faster than the monotonic clock. */
+  readonly coreMs: () => number
 }
 
 /** The lease as this server knows it. */
@@ -217,7 +223,8 @@ export class ActiveLease {
     const sentAtMs = nowMs()
     const leaseMs = TIMINGS.haLeaseMs
     const idleMs = this.#hasSeenChange ? sentAtMs - this.#seenAtMs : undefined
-    const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false }
+    const clockMs = endOfClock(this.#holder)
+    const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false, clockMs }
     try {
       const revision = await this.#options.bucket.writeHolder(holder, this.#revision)
       this.#holder = { ...holder, term: revision }
@@ -237,8 +244,10 @@ export class ActiveLease {
     if (term === 0 || !holder) return false
     const sentAtMs = this.#options.nowMs()
     try {
-      const revision = await this.#options.bucket.writeHolder({ ...holder, term }, this.#revision)
+      const renewed = { ...holder, term, clockMs: this.#clockMs(holder) }
+      const revision = await this.#options.bucket.writeHolder(renewed, this.#revision)
       if (this.#term !== term) return false
+      this.#holder = renewed
       this.#revision = revision
       this.#seenAtMs = sentAtMs
       this.#validUntilMs = sentAtMs + holder.leaseMs
@@ -263,8 +272,18 @@ export class ActiveLease {
     const holder = this.#holder
     if (this.#term === 0 || !holder) return
     this.#drop()
-    const released = { ...holder, isReleased: true }
+    const released = { ...holder, isReleased: true, clockMs: this.#clockMs(holder) }
     const revision = await this.#options.bucket.writeHolder(released, this.#revision)
     this.#see(released, revision)
   }
+
+  #clockMs({ clockMs }: LeaseHolder): number {
+    return Math.max(clockMs, Math.floor(this.#options.coreMs()))
+  }
+}
+
+/** A time of the core's clock at which this holder serves no longer. */
+function endOfClock(holder: LeaseHolder | undefined): number {
+  if (!holder) return 0
+  return holder.isReleased ? holder.clockMs : holder.clockMs + Math.ceil(holder.leaseMs * CLOCK_RATE_MAX)
 }

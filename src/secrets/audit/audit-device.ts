@@ -48,6 +48,7 @@ export class AuditDevice {
   #queuedLength = 0
   #isWriting = false
   #isClosing = false
+  readonly #closed = Promise.withResolvers<void>()
   /** Recorded lines */
   lines = 0
   /** Failed lines */
@@ -152,6 +153,12 @@ export class AuditDevice {
   #end(): void {
     this.#sink.close()
     this.#chain.close()
+    this.#closed.resolve()
+  }
+
+  /** Resolves after `close`, when the queued lines are recorded: another device may then continue the chain. */
+  get closed(): Promise<void> {
+    return this.#closed.promise
   }
 
   async #writeAll(): Promise<void> {

@@ -80,6 +80,9 @@ export class AuditTrail {
   /** Requests without their second line. */
   #openRequests = 0
   #isClosing = false
+  /** Lines are refused: the devices belong to another activity of the core. */
+  #isEnded = false
+  readonly #closing: Promise<void>[] = []
 
   constructor(options: AuditTrailOptions) {
     this.#options = options
@@ -166,6 +169,13 @@ export class AuditTrail {
     for (const device of this.devices) this.#reportDisk(device)
   }
 
+  /** Writes a line to each device. Resolves to true when one has recorded it, to false if all fail; to true without devices. */
+  async announce(): Promise<boolean> {
+    if (!this.isOn) return true
+    const nowMs = this.#options.now()
+    return this.#attemptAtAny((device) => deviceLine(device.path, nowMs))
+  }
+
   #reportDisk({ isDiskFull, path }: AuditDevice): void {
     const { logger } = this.#options
     if (isDiskFull && !this.#fullDisks.has(path)) {
@@ -193,13 +203,26 @@ export class AuditTrail {
   }
 
   #closeAll(): void {
+    for (const device of this.devices) this.#closing.push(device.closed)
     for (const path of this.#devices.keys()) this.remove(path)
+  }
+
+  /**
+   * Closes the devices without waiting for open requests, before the next activity of the core opens the same files: two devices must not
+   * write one chain. An open request is then not answered, because its second line is refused. Resolves when the queued lines are recorded.
+   */
+  async end(): Promise<void> {
+    this.#isEnded = this.isOn
+    this.#closeAll()
+    await Promise.all(this.#closing)
   }
 
   /** Resolves when the first device has recorded the line, or when no device is enabled. */
   async #record(lineFor: (format: LineFormat) => string): Promise<void> {
     const { devices } = this
     const [first] = devices
+    if (this.#isEnded)
+      throw new AuditFault('the request began before the core was closed: its response is not recorded')
     if (!first) return
     // Most servers have one device, which needs no `Promise.any`.
     const isRecorded =
@@ -210,8 +233,12 @@ export class AuditTrail {
   }
 
   async #recordAtAny(lineFor: (format: LineFormat) => string): Promise<boolean> {
+    return this.#attemptAtAny((device) => lineFor(device.format))
+  }
+
+  async #attemptAtAny(lineFor: (device: AuditDevice) => string): Promise<boolean> {
     const attempts = this.devices.map(async (device) => {
-      if (!(await this.#attempt(device, lineFor(device.format)))) throw new AuditFault(device.path)
+      if (!(await this.#attempt(device, lineFor(device)))) throw new AuditFault(device.path)
     })
     return Promise.any(attempts).then(
       () => true,

@@ -86,8 +86,12 @@ function currentTerms({ order }: PendingLogin, mount: Mount): Pick<LoginGrant, '
   }
 }
 
+/** The first words are Vault's. A pending login is in memory, so it ends with the activity of its server. */
+export const INVALID_REQUEST_ID =
+  'invalid request ID: the login was completed, has expired or changed, or began before the active server changed; log in again'
+
 function invalidRequestId(): Rejection {
-  return new Rejection(400, 'invalid request ID')
+  return new Rejection(400, INVALID_REQUEST_ID)
 }
 
 function permissionDenied(): Rejection {

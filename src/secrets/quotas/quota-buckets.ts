@@ -27,6 +27,8 @@ export interface RateDecision {
   readonly resetMs: number
   /** Time until the next request is allowed; 0 if one is allowed now. */
   readonly retryMs: number
+  /** With this request the caller was blocked. */
+  readonly isNewlyBlocked: boolean
 }
 
 interface Bucket {
@@ -49,12 +51,13 @@ export class QuotaBuckets {
     return this.#buckets?.size ?? 0
   }
 
-  /** Counts one request. `nowMs` is monotonic. */
-  take(key: string, limit: RateLimit, nowMs: number): RateDecision {
+  /** Counts one request. `nowMs` is monotonic. `blockedMs`: remaining time of a block from before this bucket. */
+  take(key: string, limit: RateLimit, nowMs: number, blockedMs: (key: string) => number = () => 0): RateDecision {
     this.#buckets ??= new LRUCache({ max: this.#bucketsMax })
     const known = this.#buckets.get(key)
     const bucket = known ?? { tokens: limit.capacity, atMs: nowMs, blockedUntilMs: 0, limit }
     if (!known) {
+      if (limit.blockMs > 0) bucket.blockedUntilMs = nowMs + blockedMs(key)
       evict(this.#buckets, nowMs)
       this.#buckets.set(key, bucket)
     }
@@ -62,15 +65,17 @@ export class QuotaBuckets {
     bucket.atMs = nowMs
     const isBlocked = bucket.blockedUntilMs > nowMs
     const isAllowed = !isBlocked && bucket.tokens >= 1
+    const isNewlyBlocked = !isAllowed && !isBlocked && limit.blockMs > 0
     if (isAllowed) bucket.tokens--
-    else if (!isBlocked && limit.blockMs > 0) bucket.blockedUntilMs = nowMs + limit.blockMs
-    const blockedMs = Math.max(0, bucket.blockedUntilMs - nowMs)
+    else if (isNewlyBlocked) bucket.blockedUntilMs = nowMs + limit.blockMs
+    const remainingMs = Math.max(0, bucket.blockedUntilMs - nowMs)
     const nextMs = Math.max(0, 1 - bucket.tokens) / limit.tokensPerMs
     return {
       isAllowed,
-      remaining: blockedMs > 0 ? 0 : Math.floor(bucket.tokens),
-      resetMs: Math.max(blockedMs, (limit.capacity - bucket.tokens) / limit.tokensPerMs),
-      retryMs: Math.max(blockedMs, nextMs),
+      remaining: remainingMs > 0 ? 0 : Math.floor(bucket.tokens),
+      resetMs: Math.max(remainingMs, (limit.capacity - bucket.tokens) / limit.tokensPerMs),
+      retryMs: Math.max(remainingMs, nextMs),
+      isNewlyBlocked,
     }
   }
 }

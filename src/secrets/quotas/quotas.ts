@@ -6,7 +6,9 @@
  * tokens costs no lookups.
  *
  * Promises. Without rules a request pays for one comparison. Callers do not share buckets, except with `group_by = none`. Memory is
- * bounded for any number of addresses. Rules are durable; counts are not, so a restart resets them.
+ * bounded for any number of addresses. Rules and blocks (`stored-blocks.ts`) are durable. Counts are not, because each request would be
+ * a write: after a restart or a change of the active server a caller that is not blocked may send one more burst, the requests of one
+ * interval.
  *
  * Assumes that the address is the one that a server has seen. Callers with an unknown address share one bucket.
  *
@@ -15,12 +17,12 @@
  * and the next change removes them.
  */
 import * as v from 'valibot'
-import type { Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { callerNetwork } from '../../engines/framework/cidr.ts'
 import type { ResolvedPath } from '../mounts/mounts.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
+import { StoredBlocks, type StoredBlocksOptions } from './stored-blocks.ts'
 import { QuotaBuckets, type RateDecision } from './quota-buckets.ts'
 import { type QuotaRule, QuotaTable, ruleSchema, withoutSlash } from './quota-rule.ts'
 
@@ -57,6 +59,8 @@ export interface QuotaDecision {
   readonly refusal: Refusal | undefined
   /** Whether the refusal is recorded in the audit log. */
   readonly isAudited: boolean
+  /** Present if the request has blocked its caller: resolves when the block is durable. */
+  readonly blocked?: Promise<void>
 }
 
 interface CompiledRules {
@@ -64,9 +68,7 @@ interface CompiledRules {
   readonly table: QuotaTable
 }
 
-export interface QuotaOptions {
-  /** All of the barrier. */
-  readonly storage: Storage
+export interface QuotaOptions extends StoredBlocksOptions {
   readonly isMounted: (uuid: string) => boolean
   /** Monotonic time in milliseconds. */
   readonly elapsed: () => number
@@ -77,11 +79,13 @@ export class Quotas {
   readonly #rules: StoredSetting<QuotaRule[]>
   readonly #config: StoredSetting<QuotaConfig>
   readonly #buckets = new QuotaBuckets()
+  readonly #blocks: StoredBlocks
   readonly #exceeded = new Map<string, number>()
   #compiled: CompiledRules = { rules: [], table: new QuotaTable([]) }
 
   constructor(options: QuotaOptions) {
     this.#options = options
+    this.#blocks = new StoredBlocks(options)
     const fallback = { exemptPaths: [...EXEMPT], auditsRefusals: false, tellsLimits: false }
     this.#rules = new StoredSetting(options.storage, 'core/quotas/rate-limit', v.array(ruleSchema), [])
     this.#config = new StoredSetting(options.storage, 'core/quotas/config', configSchema, fallback)
@@ -115,15 +119,19 @@ export class Quotas {
     if (!active || this.#isExempt(path)) return undefined
     const { limit, rule } = active
     const caller = rule.groupBy === 'none' ? '*' : remote === undefined ? '' : callerNetwork(remote)
-    const decision = this.#buckets.take(`${rule.name} ${rule.revision} ${caller}`, limit, this.#options.elapsed())
+    const key = `${rule.name} ${rule.revision} ${caller}`
+    const decision = this.#buckets.take(key, limit, this.#options.elapsed(), this.#storedBlockMs)
     if (!decision.isAllowed) this.#count(rule.name)
     const message = `request path ${JSON.stringify(path)}: rate limit quota exceeded`
     return {
       headers: this.#headers(decision, limit.capacity),
       refusal: decision.isAllowed ? undefined : new Refusal('too_many', message),
       isAudited: this.#config.value.auditsRefusals,
+      ...(decision.isNewlyBlocked && { blocked: this.#blocks.add(key, limit.blockMs) }),
     }
   }
+
+  readonly #storedBlockMs = (key: string) => this.#blocks.remainingMs(key)
 
   #headers({ isAllowed, remaining, resetMs, retryMs }: RateDecision, capacity: number): Record<string, string> {
     return {

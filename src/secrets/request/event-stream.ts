@@ -3,7 +3,8 @@
  * again before each chunk, because they may have been revoked. After the first chunk the status can no longer change, so the last
  * line has the reason if the server ends the stream.
  */
-import { Rejection, type StreamEvent } from '../../engines/framework/engine.ts'
+import type { StreamEvent } from '../../engines/framework/engine.ts'
+import { secondsOf } from '../../engines/framework/fields.ts'
 import { StreamedAnswer, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { HEADERS, rejectionAnswer } from './answer.ts'
@@ -11,12 +12,15 @@ import { HEADERS, rejectionAnswer } from './answer.ts'
 const EVENT_STREAM = 'text/event-stream'
 /** Reconnection delay of browsers */
 const RETRY_MS = 1000
+const LINE_BREAK = Buffer.from('\n')
 
 interface StreamFormat {
   readonly headers: Readonly<Record<string, string>>
   readonly first: string
   event(event: StreamEvent): string
   last(answer: WholeAnswer): string
+  /** Of the last event in complete lines. */
+  cursorIn(lines: Buffer): string | undefined
 }
 
 /** `X-Accel-Buffering` disables response buffering in proxies. */
@@ -27,6 +31,8 @@ const JSON_LINES: StreamFormat = {
   first: '',
   event: ({ cursor, value }) => `${JSON.stringify({ ...value, cursor })}\n`,
   last: (answer) => `${endReason(answer)}\n`,
+  // Quotes within a value are escaped.
+  cursorIn: (lines) => lastBetween(lines, '"cursor":"', '"'),
 }
 
 const SERVER_SENT_EVENTS: StreamFormat = {
@@ -38,6 +44,8 @@ const SERVER_SENT_EVENTS: StreamFormat = {
     return `id: ${cursor}\n${value ? `${name}data: ${JSON.stringify({ ...value, cursor })}\n` : ''}\n`
   },
   last: (answer) => `event: end\ndata: ${endReason(answer)}\n\n`,
+  // A line break within a value is escaped.
+  cursorIn: (lines) => lastBetween(Buffer.concat([LINE_BREAK, lines]), '\nid: ', '\n'),
 }
 
 function endReason({ body, status }: WholeAnswer): string {
@@ -51,23 +59,73 @@ export function eventStreamOf({ headers }: RawInput): { readonly lastCursor: str
   return isAccepted ? { lastCursor: headers['last_event_id'] || undefined } : undefined
 }
 
-/** `check` throws a Rejection when the caller has lost its permission. Throws a Rejection if the answer cannot be a stream. */
-export function streamedAnswer(
-  stream: AsyncIterable<readonly StreamEvent[]>,
-  { check, hops, raw }: { readonly check: () => void; readonly hops: number; readonly raw: RawInput },
-): StreamedAnswer {
-  if (hops > 0) {
-    const hint = 'use "cursor" and "wait" without "stream", or send the request to a server with a secrets core'
-    throw new Rejection(400, `a server without a secrets core cannot forward a stream: ${hint}`)
-  }
-  const format = eventStreamOf(raw) ? SERVER_SENT_EVENTS : JSON_LINES
-  return new StreamedAnswer(format.headers, chunksOf(stream, format, check))
+interface StreamCall {
+  /** Throws a Rejection when the caller has lost its permission. */
+  readonly check: () => void
+  readonly raw: RawInput
+  /** Aborts when the answer is not read any more. */
+  readonly signal: AbortSignal
+}
+
+export function streamedAnswer(stream: AsyncIterable<readonly StreamEvent[]>, call: StreamCall): StreamedAnswer {
+  const format = eventStreamOf(call.raw) ? SERVER_SENT_EVENTS : JSON_LINES
+  return new StreamedAnswer(format.headers, chunksOf(stream, format, call))
+}
+
+/** Duration of a long poll that states none. */
+const WAIT_SECONDS_DEFAULT = 30
+
+/** Requests that wait for changes, for a server that repeats them at another one. */
+export const watchRequests = {
+  isLasting: (raw: RawInput): boolean =>
+    raw.query.some(([name]) => name === 'cursor' || name === 'stream') || eventStreamOf(raw) !== undefined,
+
+  cursorOf(headers: Readonly<Record<string, string>>, chunk: Uint8Array): string | undefined {
+    const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length)
+    return formatOf(headers).cursorIn(bytes)
+  },
+
+  resumed(raw: RawInput, cursor: string): RawInput {
+    if (eventStreamOf(raw)) return { ...raw, headers: { ...raw.headers, last_event_id: cursor } }
+    return withQuery(raw, 'cursor', cursor)
+  },
+
+  shortened(raw: RawInput, elapsedMs: number): RawInput {
+    const [, wait = WAIT_SECONDS_DEFAULT] = raw.query.findLast(([name]) => name === 'wait') ?? []
+    try {
+      const left = Math.max(0, Math.round(secondsOf(wait) - elapsedMs / 1000))
+      return withQuery(raw, 'wait', String(left))
+    } catch {
+      // Malformed: the core refuses it.
+      return raw
+    }
+  },
+
+  endOf: (headers: Readonly<Record<string, string>>, answer: WholeAnswer): Uint8Array =>
+    Buffer.from(formatOf(headers).last(answer)),
+}
+
+function formatOf(headers: Readonly<Record<string, string>>): StreamFormat {
+  return headers['Content-Type'] === EVENT_STREAM ? SERVER_SENT_EVENTS : JSON_LINES
+}
+
+function withQuery(raw: RawInput, name: string, value: string): RawInput {
+  return { ...raw, query: [...raw.query.filter(([each]) => each !== name), [name, value]] }
+}
+
+/** The text after the last `before`, up to `after`. */
+function lastBetween(bytes: Buffer, before: string, after: string): string | undefined {
+  const at = bytes.lastIndexOf(before)
+  if (at < 0) return undefined
+  const from = at + before.length
+  const to = bytes.indexOf(after, from)
+  return to < 0 ? undefined : bytes.toString('latin1', from, to)
 }
 
 async function* chunksOf(
   stream: AsyncIterable<readonly StreamEvent[]>,
   format: StreamFormat,
-  check: () => void,
+  { check, signal }: Pick<StreamCall, 'check' | 'signal'>,
 ): AsyncGenerator<Uint8Array> {
   try {
     let prefix = format.first
@@ -78,7 +136,8 @@ async function* chunksOf(
     }
   } catch (error) {
     const answer = rejectionAnswer(error)
-    if (!answer) throw error
+    // Without a reader there is no last line; one whose request is repeated at another server must not see it.
+    if (!answer || signal.aborted) throw error
     yield Buffer.from(format.last(answer))
   }
 }

@@ -136,15 +136,23 @@ function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Reque
   const target = { ...location, raw, call, trace }
   const { audit } = core
   const isAudited = audit?.isOn && !isStatePath(match?.path)
-  if (quota?.refusal && !(isAudited && quota.isAudited)) throw quota.refusal
+  if (quota?.refusal && !(isAudited && quota.isAudited)) return afterBlock(Promise.reject(quota.refusal), quota.blocked)
   if (!isAudited) {
     const request = { ...target, ...admitCaller(core, match?.path, call) }
     return serveAdmitted(core, { ...request, body: bodyReaderOf(core, request) })
   }
-  return serveAudited(core, target, audit, () => {
+  const served = serveAudited(core, target, audit, () => {
     if (quota?.refusal) throw quota.refusal
     return admitCaller(core, match?.path, call)
   })
+  return quota?.blocked ? afterBlock(served, quota.blocked) : served
+}
+
+/** A block of the caller is durable before the caller is answered. */
+async function afterBlock(answer: Promise<RequestAnswer>, blocked: Promise<void> | undefined): Promise<RequestAnswer> {
+  await Promise.allSettled([answer, blocked])
+  await blocked
+  return answer
 }
 
 type TargetLocation = Pick<ResolvedTarget, 'head' | 'canonical' | 'givenRest' | 'resolved' | 'match'>
@@ -288,6 +296,10 @@ async function executeInFlight(core: Core, request: Request): Promise<RequestAns
   const [leaveMount, leave] = [resolved?.mount.activeRequests.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
     return await execute(core, request)
+  } catch (error) {
+    // A failed login is answered once it counts, also for the next active server.
+    if (request.match?.path.unauthenticated) await core.failuresRecorded()
+    throw error
   } finally {
     leaveMount?.()
     leave()
@@ -329,7 +341,7 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   if (reply?.stream) {
     if (head.wrapping) throw unwrappable()
     const check = () => authorizeAgain(core, request, verb, body)
-    return streamedAnswer(reply.stream, { check, hops: request.call.hops, raw })
+    return streamedAnswer(reply.stream, { check, raw, signal: request.call.signal })
   }
   if (needsFullCommit(reply, head)) {
     const warnings = (visible: Reply | undefined) => warningsOf(match, body, visible)

@@ -43,6 +43,8 @@ export interface Core extends CommitServices {
   readonly anonymous: AdmittedCaller
   /** The failed logins of a mount. */
   failuresOf(mount: ResolvedPath['mount']): LoginFailures
+  /** Resolves when the failed logins so far are durable. Rejects if they could not be stored. */
+  failuresRecorded(): Promise<void>
   now(): number
   wallMs(): number
 }

@@ -6,7 +6,7 @@ import { isAuthPath } from '../mounts/mount-record.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { OpenStores } from './core-parts.ts'
 
-type LockedParts = OpenStores<{ readonly mounts: MountTable }> & { readonly userLockout: UserLockout }
+type LockedParts = OpenStores<{ readonly mounts: MountTable; readonly userLockout: UserLockout }>
 
 export function lockedUserPaths(core: LockedParts): Path[] {
   return [
@@ -14,12 +14,14 @@ export function lockedUserPaths(core: LockedParts): Path[] {
       pattern: 'locked-users',
       summary: 'List the locked names by auth method',
       fields: { mount_accessor: text('Only names of this auth method', { fallback: '' }) },
-      read({ mount_accessor: requested }) {
-        const mounts = core.open.mounts.all().filter(({ record }) => {
+      async read({ mount_accessor: requested }) {
+        const { mounts: table, userLockout } = core.open
+        await userLockout.ready()
+        const mounts = table.all().filter(({ record }) => {
           return isAuthPath(record.path) && (requested === '' || record.accessor === requested)
         })
         const counts = mounts.flatMap((mount) => {
-          const names = core.userLockout.locked(mount)
+          const names = userLockout.locked(mount)
           const { accessor } = mount.record
           return names.length > 0 ? [{ mount_accessor: accessor, counts: names.length, alias_identifiers: names }] : []
         })
@@ -36,8 +38,8 @@ export function lockedUserPaths(core: LockedParts): Path[] {
         alias_identifier: inPath('Name of the user, or ID of the role', { fold: 'case' }),
       },
       sudo: true,
-      update({ alias_identifier: name, mount_accessor: accessor }) {
-        core.userLockout.unlock(accessor, name)
+      async update({ alias_identifier: name, mount_accessor: accessor }) {
+        await core.open.userLockout.unlock(accessor, name)
         return undefined
       },
     }),

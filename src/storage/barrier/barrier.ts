@@ -23,6 +23,7 @@ import { type StoredEntry, type History, type PageOptions, type Store, StoreErro
 import { decrypt, encrypt } from './cipher.ts'
 import { EntryGuard, type EntryIntegrity } from './entry-guard.ts'
 import { scheduleGc } from './forced-gc.ts'
+import { SUCCESSORS, successorEntry } from './root-key-succession.ts'
 import { StandbyKey } from './standby-key.ts'
 import { derivedKey, Keyring, KEYRING_PATH, openRing, PurposeCodes, ringEntry, WrongKey } from './keyring.ts'
 
@@ -33,6 +34,8 @@ const ENCRYPTIONS_MAX = 2 ** 31
 /** The stored count of encryptions is this far ahead, so that it is never too low after a crash. */
 const COUNTED_AHEAD = 2 ** 20
 const COUNT_PATH = 'core/encryptions'
+/** Standbys look for a successor of their root key more often. */
+const SUCCESSOR_MS = 60_000
 
 /** Whether a commit was refused for the state of the store or the cluster: a retry, or another server, may accept it. */
 export function isStoreUnavailable(error: unknown): error is StoreError {
@@ -65,6 +68,8 @@ export interface BarrierOptions {
   readonly encryptionsMax?: number
   /** Called after keys were dropped. By default it collects the garbage, see `forced-gc.ts`. */
   readonly scheduleGc?: () => void
+  /** Other servers of the cluster hold the root key: they receive the next one with a rekey. */
+  readonly hasStandbys?: boolean
 }
 
 export class Barrier {
@@ -72,6 +77,9 @@ export class Barrier {
   readonly #now: () => number
   readonly #encryptionsMax: number
   readonly #scheduleGc: () => void
+  readonly #hasStandbys: boolean
+  /** When the successor of a replaced root key was seen first, by path. */
+  readonly #successors = new Map<string, number>()
   #ring: Keyring | undefined
   /** The last element is the root key, which rotations need. Before it are replaced root keys whose replacement is not durable yet. */
   #rootKeys: Buffer[] = []
@@ -94,6 +102,7 @@ export class Barrier {
     this.#now = now
     this.#encryptionsMax = encryptionsMax
     this.#scheduleGc = options.scheduleGc ?? scheduleGc
+    this.#hasStandbys = options.hasStandbys ?? false
     this.#guard = new EntryGuard(store, now)
     store.onFailure(() => this.#fallBack())
   }
@@ -177,6 +186,7 @@ export class Barrier {
 
   /** Opens the barrier with the held key. Throws a Refusal (503) without one. On failure the key stays held. */
   openFromStandby(): void {
+    this.standby.fits()
     const key = this.standby.copy()
     try {
       this.unseal(key)
@@ -395,13 +405,26 @@ export class Barrier {
   /** Replaces the root key. */
   async rekey(rootKey: Buffer, beside: KeyChangeEntries = {}): Promise<void> {
     const ring = this.#open()
-    const done = this.#queue(keyChangeBatch(ring, rootKey, beside), ring)
+    const { raw = [] } = beside
+    const forStandbys = this.#hasStandbys ? [successorEntry(this.#root(), rootKey)] : []
+    const done = this.#queue(keyChangeBatch(ring, rootKey, { ...beside, raw: [...raw, ...forStandbys] }), ring)
     this.#isRingUnsaved = false
     const copy = Buffer.from(rootKey)
     this.#rootKeys.push(copy)
     await done
     const before = this.#rootKeys.indexOf(copy)
     for (const key of this.#rootKeys.splice(0, Math.max(0, before))) key.fill(0)
+  }
+
+  /** Removes successors of root keys that standbys have had the time to read. To be called at intervals. */
+  async removeSuccessors(): Promise<void> {
+    const nowMs = this.#now()
+    const paths = this.paths(SUCCESSORS)
+    for (const path of paths) if (!this.#successors.has(path)) this.#successors.set(path, nowMs)
+    const deletes = paths.filter((path) => nowMs - (this.#successors.get(path) ?? nowMs) >= SUCCESSOR_MS)
+    if (deletes.length === 0) return
+    await this.commit({ puts: [], deletes })
+    for (const path of deletes) this.#successors.delete(path)
   }
 
   /**

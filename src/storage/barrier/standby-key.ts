@@ -6,7 +6,8 @@
  * No entry grants a right before all entries were verified (`verified`): each could be rolled back. `entries` may be used only to deny a
  * right.
  *
- * After a rekey of the other server the held key is obsolete: `fits` detects that and drops it.
+ * After a rekey of the other server the held key is obsolete: `fits` replaces it by its successor (`root-key-succession.ts`), or drops it
+ * if there is none.
  */
 import { sleep } from '../../platform/clock.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
@@ -16,6 +17,7 @@ import { decrypt } from './cipher.ts'
 import { ShardWriter } from './entry-set-shards.ts'
 import { EntrySetMismatch, type EntrySet, RollbackError } from './entry-set.ts'
 import { derivedKey, type Keyring, KEYRING_PATH, openRing, PurposeCodes, WrongKey } from './keyring.ts'
+import { successorOf } from './root-key-succession.ts'
 import { verifiedSet } from './entry-set-load.ts'
 
 const NO_SET_KEY =
@@ -64,18 +66,33 @@ export class StandbyKey {
     this.#openedKeyring = value
   }
 
-  /** Whether the key opens the current keyring; a key that does not is dropped. True without a key. */
+  /** Whether the key, or its successor, opens the current keyring; otherwise it is dropped. True without a key. */
   fits(): boolean {
     const value = this.#store.get(KEYRING_PATH)?.value
     if (!this.#key || value === this.#openedKeyring) return true
     const ring = value && openRing(value, this.#key)
-    if (!ring) {
-      this.forget()
-      return false
-    }
+    if (!ring) return this.#succeed(value)
     ring.close()
     this.#openedKeyring = value
     return true
+  }
+
+  #succeed(keyring: Uint8Array | undefined): boolean {
+    // Several rekeys may have followed each other.
+    for (let key = this.#key && successorOf(this.#store, this.#key); key; ) {
+      const ring = keyring && openRing(keyring, key)
+      if (ring) {
+        ring.close()
+        this.hold(key)
+        key.fill(0)
+        return true
+      }
+      const next = successorOf(this.#store, key)
+      key.fill(0)
+      key = next
+    }
+    this.forget()
+    return false
   }
 
   /** The caller overwrites the copy. Throws a Refusal (503) without a key. */

@@ -6,7 +6,7 @@
  * disabled. After that, reads and commits through its views throw: code that still runs with cached state would write it over entries
  * that it has not seen. Batches that were queued before are not affected.
  */
-import { Fault } from '../../platform/errors.ts'
+import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Batch, Put } from '../sqlite/batch.ts'
 import type { History, PageOptions } from '../store/store.ts'
 import type { Barrier } from './barrier.ts'
@@ -19,6 +19,8 @@ export type EntryAccess = Pick<Barrier, 'getShared' | 'pendingShared' | 'list' |
 /** Entries that one commit of `removeAll` deletes: a few milliseconds of the writer's time. */
 const REMOVED_PER_COMMIT = 500
 
+const NOT_ACTING = 'this server may no longer be the active one of its cluster: it calls no other system, try again'
+
 /** The validity of views, for the code that revokes them. */
 export class ViewScope {
   /** Revoking the parent revokes this scope, too. */
@@ -28,15 +30,25 @@ export class ViewScope {
   #commits = 0
   readonly #idle = new Set<() => void>()
   readonly #listeners = new Set<() => void>()
+  readonly #mayAct: () => boolean
 
-  constructor(parent?: ViewScope) {
+  /** `mayAct`: false while another server of the cluster may be active. */
+  constructor(parent?: ViewScope, mayAct: () => boolean = () => true) {
     this.#parent = parent
+    this.#mayAct = mayAct
   }
 
   /** Throws once it is revoked. */
   check(): void {
     if (this.#revocation) throw this.#revocation()
     this.#parent?.check()
+  }
+
+  /** Throws if another server may act on the same entries: to be called directly before each effect outside of them. */
+  checkActing(): void {
+    this.check()
+    this.#parent?.checkActing()
+    if (!this.#mayAct()) throw new Refusal('unavailable', NOT_ACTING)
   }
 
   get isRevoked(): boolean {
@@ -115,6 +127,11 @@ export class Storage {
   createView(prefix = ''): { readonly storage: Storage; readonly viewScope: ViewScope } {
     const viewScope = new ViewScope(this.#scope)
     return { storage: new Storage(this.#entries, viewScope, this.#prefix + prefix), viewScope }
+  }
+
+  /** See `ViewScope.checkActing`. */
+  checkActing(): void {
+    this.#scope.checkActing()
   }
 
   /** The durable entry. The buffer is shared with other readers: callers must not modify it. */

@@ -12,7 +12,15 @@ import { sharesFor } from './initial-shares.ts'
 import { BACKUP_PATHS } from '../barrier/seal-entries.ts'
 import type { SealKeyVerifier, RekeyTarget } from './seal-keys.ts'
 import type { Seal } from './seal.ts'
-import { checkSplit, ShareCollector, type VerifiedKey, refuseShare, type ShareSplit, WRONG_SHARES } from './shares.ts'
+import {
+  ATTEMPT_ENDED,
+  checkSplit,
+  ShareCollector,
+  type VerifiedKey,
+  refuseShare,
+  type ShareSplit,
+  WRONG_SHARES,
+} from './shares.ts'
 
 export interface RekeyRequest extends ShareSplit {
   readonly pgpKeys: readonly string[]
@@ -121,7 +129,11 @@ export class Rekey {
     return this.#seal.withLock(async () => {
       this.#checkTarget()
       const attempt = this.#attempt
-      if (!attempt) refuseShare(share, `no ${this.#target === 'unseal' ? 'barrier' : 'recovery'} rekey in progress`)
+      if (!attempt)
+        refuseShare(
+          share,
+          `no ${this.#target === 'unseal' ? 'barrier' : 'recovery'} rekey in progress: ${ATTEMPT_ENDED}`,
+        )
       checkNonce(share, nonce, attempt.shares.nonce)
       if (attempt.unverified) refuseShare(share, 'the new key shares were issued: verify them, or cancel the rekey')
       const result = await attempt.shares.offer(share, this.#seal.verifiers())
@@ -204,7 +216,7 @@ export class Rekey {
   #verification(): RekeyAttempt & { unverified: NonNullable<RekeyAttempt['unverified']> } {
     this.#checkTarget()
     const { unverified } = this.#attempt ?? {}
-    if (!this.#attempt || !unverified) throw invalid('no rekey verification in progress')
+    if (!this.#attempt || !unverified) throw invalid(`no rekey verification in progress: ${ATTEMPT_ENDED}`)
     return { ...this.#attempt, unverified }
   }
 

@@ -349,6 +349,9 @@ export class Seal {
     this.resetUnseal()
     for (const attempt of this.#attempts) attempt.end()
     if (this.#responseTimer) await this.#finish()
+    // If the previous shares could not be removed, both sets stay valid until one of them is used.
+    clearTimeout(this.#responseTimer)
+    this.#responseTimer = undefined
     if (!this.#barrier.isSealed) this.#barrier.enterStandby()
   }
 

@@ -40,6 +40,9 @@ const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$
 export const WRONG_SHARES =
   'the key shares do not recover the key of this server; all of them were discarded, start again with the first share'
 
+/** Attempts are in memory: shares are stored nowhere. */
+export const ATTEMPT_ENDED = 'it was canceled, has timed out, or ended when the active server changed; start again'
+
 /** Throws a Refusal for invalid numbers of shares. `what` names their setting. */
 export function checkSplit({ shares, threshold }: ShareSplit, what: string): void {
   const problem = splitProblem(shares, threshold)

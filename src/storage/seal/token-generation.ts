@@ -10,7 +10,7 @@ import { Refusal, sealed } from '../../platform/errors.ts'
 import { type PgpKey, readPgpKey } from './pgp.ts'
 import type { SealKeyVerifier } from './seal-keys.ts'
 import type { Seal } from './seal.ts'
-import { ShareCollector, type VerifiedKey, refuseShare, WRONG_SHARES } from './shares.ts'
+import { ATTEMPT_ENDED, ShareCollector, type VerifiedKey, refuseShare, WRONG_SHARES } from './shares.ts'
 
 /** Creates the tokens of one kind. */
 export interface TokenFactory {
@@ -104,7 +104,7 @@ export class TokenGeneration {
   update(share: Buffer, nonce: string): Promise<GenerationStatus> {
     return this.#seal.withLock(async () => {
       const attempt = this.#attempt
-      if (!attempt) refuseShare(share, 'no root generation in progress')
+      if (!attempt) refuseShare(share, `no root generation in progress: ${ATTEMPT_ENDED}`)
       const { shares } = attempt
       if (nonce !== shares.nonce) {
         const expected = `; nonce for this root generation operation is "${shares.nonce}"`

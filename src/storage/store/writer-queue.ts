@@ -297,7 +297,7 @@ export class WriterQueue {
     const sending = this.#sending ? this.#sending.then(send) : send()
     if (!sending) return
     this.#sending = sending
-    void sending.then(() => {
+    void sending.finally(() => {
       if (this.#sending === sending) this.#sending = undefined
     })
   }

@@ -232,7 +232,7 @@ test('a killed NATS server breaks streams, and calls work again after its restar
   await eventually(() => world.seen.length === 1)
   await nats.kill()
   await assert.rejects(waiting, { code: 'no_answer' })
-  await assert.rejects(world.forwarder.value(world.call('test.value')), { code: 'unavailable' })
+  await assert.rejects(world.forwarder.value(world.call('test.value')), { code: 'not_connected' })
   await eventually(() => world.seen.length === 2)
   await nats.restart()
   await eventually(() => world.buses.every(({ isConnected }) => isConnected))

@@ -33,9 +33,9 @@ test('no acknowledged write is missing on the promoted secondary after kills of 
   await cluster.until('commits wait for the secondary', async () => (await sync()) === 'on')
 
   const acknowledged: string[] = []
-  let isEnding = false
+  const ending = new AbortController()
   const write = async (client: number) => {
-    for (let at = 0; !isEnding; at++) {
+    for (let at = 0; !ending.signal.aborted; at++) {
       const server = cluster.servers[(client + at) % cluster.servers.length]
       const key = `c${client}-${at}`
       const done = server && cluster.ask(server, 'POST', `/v1/secret/data/${key}`, { data: { key } })
@@ -58,7 +58,7 @@ test('no acknowledged write is missing on the promoted secondary after kills of 
   await secondary.promote(cluster.unsealKey)
   // The cluster takes over and goes on until it knows of the promotion.
   await sleep(8000)
-  isEnding = true
+  ending.abort()
   await Promise.all(writers)
   t.diagnostic(`${acknowledged.length} acknowledged writes`)
   const listed = new Set(await secondary.list('secret/metadata', cluster.token))

@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { KeyedHash } from '../../../src/platform/keyed-hash.ts'
+import { Storage } from '../../../src/storage/barrier/storage.ts'
+import { MemoryStore } from '../../helpers/memory-store.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 import type { Mount } from '../../../src/secrets/mounts/mounts.ts'
 import { FailureSketch } from '../../../src/secrets/logins/failure-sketch.ts'
 import { UserLockout } from '../../../src/secrets/logins/user-lockout.ts'
@@ -8,12 +12,32 @@ import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 const NAMES = 1000
 const MINUTE_MS = 60_000
 
-function open() {
+function buffer(entry: { readonly value: Uint8Array } | undefined): Buffer | undefined {
+  return entry && Buffer.from(entry.value)
+}
+
+/** The entries of a store without a barrier. */
+function entriesOf(store: MemoryStore): Storage {
+  return new Storage({
+    getShared: (path) => buffer(store.get(path)),
+    pendingShared: (path) => buffer(store.pending(path)),
+    list: (prefix, options) => store.list(prefix ?? '', options),
+    paths: (prefix, options) => store.paths(prefix, options),
+    history: () => ({ epoch: 0, oldest: 0, newest: 0, rows: [] }),
+    commit: (batch) => store.commit(batch),
+  })
+}
+
+async function open() {
   const clock = { nowMs: 1_000_000_000 }
-  const users = new UserLockout(() => clock.nowMs, NAMES)
   const record = newRecord({ path: 'auth/userpass/', type: 'userpass' })
-  // Only its record is looked at.
-  const mount = { record } as Mount
+  // Only its record and its secret are looked at.
+  const mount = { record, facts: { secret: new KeyedHash(Buffer.from(record.secret, 'base64')) } } as Mount
+  const store = new MemoryStore()
+  const start = () =>
+    new UserLockout({ storage: entriesOf(store), logger: recordingLogger([]), now: () => clock.nowMs, namesMax: NAMES })
+  const users = start()
+  await users.ready()
   const failures = users.of(mount)
   const fail = (name: string, times: number) => {
     for (let at = 0; at < times; at++) failures.failed(name)
@@ -21,11 +45,11 @@ function open() {
   const flood = (from: number) => {
     for (let at = 0; at < 3 * NAMES; at++) failures.failed(`name-${from + at}`)
   }
-  return { clock, fail, failures, flood, mount, record, users }
+  return { clock, fail, failures, flood, mount, record, start, store, users }
 }
 
-test('failures with many other names neither unlock nor lock a name', () => {
-  const { clock, fail, failures, flood, mount, users } = open()
+test('failures with many other names neither unlock nor lock a name', async () => {
+  const { clock, fail, failures, flood, mount, users } = await open()
   fail('locked', 5)
   fail('begun', 4)
   flood(0)
@@ -52,23 +76,23 @@ test('a flood that locks 60,000 names locks no other names', () => {
   assert.ok(others.length <= 1, `${others.length} of 200 names that failed no login have a count`)
 })
 
-test('unlock resets the count of a name in the table and in the sketch', () => {
-  const { fail, failures, flood, record, users } = open()
+test('unlock resets the count of a name in the table and in the sketch', async () => {
+  const { fail, failures, flood, record, users } = await open()
   fail('kept', 5)
-  users.unlock(record.accessor, 'kept')
+  await users.unlock(record.accessor, 'kept')
   assert.equal(failures.isLocked('kept'), false)
   fail('gone', 5)
   flood(0)
   assert.equal(failures.isLocked('gone'), true)
-  users.unlock(record.accessor, 'gone')
+  await users.unlock(record.accessor, 'gone')
   fail('gone', 4)
   assert.equal(failures.isLocked('gone'), false)
   fail('gone', 1)
   assert.equal(failures.isLocked('gone'), true)
 })
 
-test('an expired count does not affect later counts', () => {
-  const { clock, fail, failures, flood } = open()
+test('an expired count does not affect later counts', async () => {
+  const { clock, fail, failures, flood } = await open()
   fail('early', 5)
   flood(0)
   clock.nowMs += 16 * MINUTE_MS
@@ -78,8 +102,8 @@ test('an expired count does not affect later counts', () => {
   assert.equal(failures.isLocked('early'), false)
 })
 
-test('a successful login resets the count, and so do 15 minutes without a failure', () => {
-  const { clock, fail, failures } = open()
+test('a successful login resets the count, and so do 15 minutes without a failure', async () => {
+  const { clock, fail, failures } = await open()
   fail('name', 4)
   failures.succeeded('name')
   fail('name', 4)
@@ -101,4 +125,54 @@ test('a successful login resets the count, and so do 15 minutes without a failur
   assert.equal(failures.isLocked('name'), false, 'a day later')
   fail('name', 1)
   assert.equal(failures.isLocked('name'), true)
+})
+
+test('another process continues the counts of answered logins, before and after it has loaded them', async () => {
+  const { fail, failures, mount, record, start, users } = await open()
+  fail('locked', 5)
+  fail('begun', 4)
+  fail('right', 4)
+  failures.succeeded('right')
+  fail('unlocked', 5)
+  await users.unlock(record.accessor, 'unlocked')
+  await users.recorded()
+  const next = start()
+  for (const isLoaded of [false, true]) {
+    if (isLoaded) await next.ready()
+    const names = ['locked', 'begun', 'right', 'unlocked'].filter((name) => next.of(mount).isLocked(name))
+    assert.deepEqual(names, ['locked'])
+  }
+  assert.deepEqual(next.locked(mount), ['locked'])
+  next.of(mount).failed('begun')
+  next.of(mount).failed('right')
+  const locked = ['begun', 'right'].filter((name) => next.of(mount).isLocked(name))
+  assert.deepEqual(locked, ['begun'])
+})
+
+test('entries of counts are bounded by the table and removed after they have expired', async () => {
+  const { clock, fail, start, store, users } = await open()
+  for (let at = 0; at < 3 * NAMES; at++) {
+    fail(`name-${at}`, 1)
+    clock.nowMs += 20
+  }
+  await users.recorded()
+  assert.equal(store.paths('core/lockout/').length, NAMES)
+  assert.equal(
+    store.paths('').some((path) => path.includes('name')),
+    false,
+  )
+  clock.nowMs += 16 * MINUTE_MS
+  await start().ready()
+  assert.deepEqual(store.paths(''), [])
+})
+
+test('a flood of failed logins stores a thousand counts, and a lock nevertheless', async () => {
+  const { fail, failures, flood, mount, start, store, users } = await open()
+  flood(0)
+  fail('name', 5)
+  await users.recorded()
+  assert.ok(failures.isLocked('name'))
+  assert.ok(store.paths('core/lockout/').length <= 1001, 'counts above the limit are in memory')
+  const next = start()
+  assert.ok(next.of(mount).isLocked('name'))
 })

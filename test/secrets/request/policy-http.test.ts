@@ -93,6 +93,10 @@ class CaseCore implements Core {
     throw new Error('no user is deleted at the case core')
   }
 
+  failuresRecorded(): Promise<void> {
+    return Promise.resolve()
+  }
+
   failuresOf(mount: Parameters<Core['failuresOf']>[0]) {
     return this.#world.core.failuresOf(mount)
   }

@@ -5,8 +5,13 @@ import { Rekey } from '../../../src/storage/seal/rekey.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { encrypt } from '../../../src/storage/barrier/cipher.ts'
 import { StandbyKey } from '../../../src/storage/barrier/standby-key.ts'
-import { KEYRING_PATH } from '../../../src/storage/barrier/keyring.ts'
+import { KEY_BYTES, KEYRING_PATH, WrongKey } from '../../../src/storage/barrier/keyring.ts'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
+import { randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { decrypt } from '../../../src/storage/barrier/cipher.ts'
+import { openRootKey, readConfig } from '../../../src/storage/barrier/seal-entries.ts'
+import { standbyError } from '../../../src/storage/sqlite/store-error.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { asking, askingRecovery, FIRST, foreignShare, give, machineKey, sealWorld } from './seal-world.ts'
 
@@ -106,4 +111,50 @@ test('auto-unseal of a secondary only holds the root key, and recovery shares ar
   const changing = new Seal(store, new Barrier(store), { type: 'shamir' }, { isSecondary: () => true })
   await assert.rejects(give(changing, [foreignShare(1)]), (error: unknown) => error instanceof Refusal)
   assert.ok(!barrier.isSealed)
+})
+
+test('a standby follows rekeys of the active server, and the stored successors are removed after a minute', async (t) => {
+  const { barrier: _, seal, store } = await sealWorld(t)
+  const { keys } = await seal.initialise(asking(1, 1), FIRST)
+  const time = { nowMs: 0 }
+  const active = new Barrier(store, { hasStandbys: true, now: () => time.nowMs })
+  const standing = new Barrier(store)
+  const rootKey = openRootKey(store, keys[0] ?? Buffer.alloc(0))
+  assert.ok(rootKey)
+  active.unseal(rootKey)
+  standing.standby.hold(rootKey)
+  await active.rekey(randomBytes(KEY_BYTES))
+  await active.rekey(randomBytes(KEY_BYTES))
+  assert.ok(standing.standby.fits(), 'after two rekeys')
+  const paths = store.paths('core/root-key-successor/')
+  assert.equal(paths.length, 2)
+  for (const path of paths)
+    assert.throws(() => decrypt(path, store.get(path)?.value ?? Buffer.alloc(0), () => randomBytes(32)))
+  await active.removeSuccessors()
+  time.nowMs += 60_000
+  await active.removeSuccessors()
+  assert.deepEqual(store.paths('core/root-key-successor/'), [])
+  active.seal()
+  standing.openFromStandby()
+  assert.equal(standing.get('sys/first')?.toString(), 'first entry')
+  const late = new Barrier(store)
+  assert.throws(() => late.standby.hold(rootKey), WrongKey)
+})
+
+test('a server that enters standby does not remove key shares of a later rekey', async (t) => {
+  const { barrier, seal, store } = await sealWorld(t, undefined, { responseMs: 1 })
+  const { keys } = await seal.initialise(asking(1, 1), FIRST)
+  const [key = Buffer.alloc(0)] = keys
+  await give(seal, [key])
+  const rekey = new Rekey(seal, barrier, 'unseal')
+  const request = { shares: 1, threshold: 1, pgpKeys: [], backup: false, requireVerification: false }
+  const { nonce } = await rekey.start(request)
+  const commit = store.commit.bind(store)
+  await rekey.update(Buffer.from(key), nonce)
+  // Its commits are refused: another server is active.
+  store.commit = () => Promise.reject(standbyError())
+  await seal.enterStandby()
+  store.commit = commit
+  await sleep(20)
+  assert.ok(readConfig(store)?.before, 'the active server decides about both sets of shares')
 })

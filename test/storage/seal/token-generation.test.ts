@@ -84,7 +84,10 @@ test('generates a token with a generated password, which is returned once, and w
     otpLength: 26,
   }
   assert.deepEqual(generation.status, idle)
-  await assert.rejects(generation.update(Buffer.from(keys[0] ?? []), 'x'), /^Refusal: no root generation in progress$/)
+  await assert.rejects(
+    generation.update(Buffer.from(keys[0] ?? []), 'x'),
+    /^Refusal: no root generation in progress: .*; start again$/,
+  )
   await assert.rejects(generation.start({ otp: 'short', pgpKey: '' }), /^Refusal: OTP string has incorrect length/)
   const { nonce, otp } = await generation.start({ otp: '', pgpKey: '' })
   assert.match(otp, /^[0-9A-Za-z]{26}$/)

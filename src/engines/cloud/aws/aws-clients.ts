@@ -121,7 +121,8 @@ export class AwsClients {
   #settings(config: RootConfig) {
     const leftMs = config.keyMadeAtMs + NEW_KEY_MS - Date.now()
     const newForMs = Math.min(Math.max(0, leftMs), NEW_KEY_MS)
-    return { credentials: this.#credentials(config), attempts: attemptsOf(config), newForMs }
+    const beforeSend = () => this.#storage.checkActing()
+    return { credentials: this.#credentials(config), attempts: attemptsOf(config), newForMs, beforeSend }
   }
 
   /** Federation takes precedence over a key in the environment. */

@@ -9,6 +9,7 @@ import { randomInt } from 'node:crypto'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { STS } from '@aws-sdk/client-sts'
 import { sleep } from '../../../platform/clock.ts'
+import { Refusal } from '../../../platform/errors.ts'
 import { readResponse } from './response-limits.ts'
 import { AwsFailure, failureOf } from './aws-failure.ts'
 import { CONCURRENT_REQUESTS_MAX, RequestLimiter } from './request-limiter.ts'
@@ -30,6 +31,8 @@ export interface ClientSettings {
   readonly attempts: number
   /** For this time an unknown access key is retried, because it is new. */
   readonly newForMs?: number
+  /** Called directly before each request is sent; throws a Refusal if it must not be. */
+  readonly beforeSend?: () => void
 }
 
 export interface CallOptions {
@@ -65,7 +68,7 @@ export class AwsClient<C extends { destroy(): void }> {
     client.catch(() => undefined)
   }
 
-  /** Rejects with an AwsFailure. */
+  /** Rejects with an AwsFailure, and with a Refusal of `beforeSend`. */
   async call<T>(send: (client: C, options: SendOptions) => Promise<T>, options: CallOptions): Promise<T> {
     const { signal } = options
     const client = await this.#client
@@ -79,6 +82,7 @@ export class AwsClient<C extends { destroy(): void }> {
       try {
         return await this.#limiter.run(start, isThrottled, signal)
       } catch (error) {
+        if (error instanceof Refusal) throw error
         const failure = this.#failureOf(error)
         options.onFailure?.(failure)
         const passedMs = startedAtMs === undefined ? 0 : performance.now() - startedAtMs
@@ -92,6 +96,7 @@ export class AwsClient<C extends { destroy(): void }> {
 
   #sent<T>(client: C, send: (client: C, options: SendOptions) => Promise<T>, signal: AbortSignal): Promise<T> {
     return send(client, { abortSignal: signal }).catch((error: unknown) => {
+      if (error instanceof Refusal) throw error
       throw this.#failureOf(error)
     })
   }
@@ -149,28 +154,30 @@ function sdkOptions({ credentials, target }: ClientSettings) {
 async function loadIam(settings: ClientSettings): Promise<IAM> {
   const { IAM: Client } = await import('@aws-sdk/client-iam')
   const client = new Client(sdkOptions(settings))
-  client.middlewareStack.add(bounded, BOUNDED)
+  client.middlewareStack.add(boundedBy(settings.beforeSend), BOUNDED)
   return client
 }
 
 async function loadSts(settings: ClientSettings): Promise<STS> {
   const { STS: Client } = await import('@aws-sdk/client-sts')
   const client = new Client(sdkOptions(settings))
-  client.middlewareStack.add(bounded, BOUNDED)
+  client.middlewareStack.add(boundedBy(settings.beforeSend), BOUNDED)
   return client
 }
 
 /** Next to the handler: before other middleware reads the body. */
 const BOUNDED = { step: 'deserialize', priority: 'low', name: 'bounded' } as const
 
-/** Middleware that replaces the body's stream by the complete body, which `readResponse` limits. */
-function bounded<Args, Out extends { readonly response: unknown }>(next: (args: Args) => Promise<Out>) {
-  return async (args: Args): Promise<Out> => {
-    const out = await next(args)
-    const { response } = out
-    if (hasBody(response) && isStream(response.body)) response.body = await readResponse(response.body, REQUEST_MS)
-    return out
-  }
+/** Middleware that calls `beforeSend`, and replaces the body's stream by the complete body, which `readResponse` limits. */
+function boundedBy(beforeSend: ClientSettings['beforeSend']) {
+  return <Args, Out extends { readonly response: unknown }>(next: (args: Args) => Promise<Out>) =>
+    async (args: Args): Promise<Out> => {
+      beforeSend?.()
+      const out = await next(args)
+      const { response } = out
+      if (hasBody(response) && isStream(response.body)) response.body = await readResponse(response.body, REQUEST_MS)
+      return out
+    }
 }
 
 function hasBody(response: unknown): response is { body: unknown } {
