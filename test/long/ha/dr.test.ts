@@ -1,12 +1,13 @@
 /**
  * DR replication from an HA cluster with synchronous commits: the active server is killed again and again during writes, and at last the
- * secondary is promoted. No acknowledged write is missing there, and the cluster acknowledges none after that.
+ * secondary is promoted. No acknowledged write is missing there, and the cluster acknowledges none after that. Then the reverse: an HA
+ * cluster as the secondary.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startHaCluster } from '../../helpers/ha-cluster.ts'
-import { startDrSecondary } from '../../helpers/ha/dr-secondary.ts'
+import { operationToken, startDrServer } from '../../helpers/ha/dr-server.ts'
 
 const DR = '/v1/sys/replication/dr'
 const KILLS = 3
@@ -18,7 +19,7 @@ test('no acknowledged write is missing on the promoted secondary after kills of 
   timeout: 600_000,
 }, async (t) => {
   const { cluster } = await startHaCluster(t, { nats: ['n1'], serverSettings: SETTINGS })
-  const secondary = await startDrSecondary(t, cluster)
+  const secondary = await startDrServer(t, cluster)
   const [first] = cluster.servers
   assert.ok(first)
   const told = async (method: string, path: string, body?: object) => {
@@ -75,4 +76,58 @@ test('no acknowledged write is missing on the promoted secondary after kills of 
     },
   )
   assert.match(refused.body, /fenced/)
+})
+
+test('an HA cluster is a secondary: it follows while it is sealed, through a kill, and is promoted', {
+  timeout: 600_000,
+}, async (t) => {
+  const { cluster } = await startHaCluster(t, { nats: ['n1'] })
+  const primary = await startDrServer(t, cluster)
+  await primary.told('POST', 'sys/mounts/secret', { type: 'kv', options: { version: '2' } })
+  for (let at = 0; at < 50; at++) await primary.told('POST', `secret/data/k${at}`, { data: { v: 'x'.repeat(3000) } })
+  await primary.told('POST', 'sys/replication/dr/primary/enable', {})
+  const { wrap_info: wrapped } = await primary.told('POST', 'sys/replication/dr/primary/secondary-token', { id: 'ha' })
+  const [first, second] = cluster.servers
+  assert.ok(first && second)
+  const enabled = await cluster.ask(first, 'POST', `${DR}/secondary/enable`, {
+    token: wrapped.token,
+    primary_api_addr: primary.url,
+  })
+  assert.equal(enabled.status, 200, enabled.body)
+  const running = () => cluster.servers.filter(({ process }) => process.isRunning)
+  const hasAll = async () => {
+    const { position } = await primary.status()
+    const all = await Promise.all(running().map((server) => cluster.ask(server, 'GET', `${DR}/status`)))
+    return all.every(({ body }) => {
+      const { mode, position: own } = JSON.parse(body).data
+      return mode === 'secondary' && own === position
+    })
+  }
+  await cluster.until('the sealed members have the entries', hasAll)
+
+  const isActive = ({ process }: (typeof cluster.servers)[number]) =>
+    /.*this server is (active|no longer active)/s.exec(process.log)?.[1] === 'active'
+  const active = running().find(isActive)
+  assert.ok(active)
+  await active.process.kill()
+  await primary.told('POST', 'secret/data/after', { data: { v: 'kill' } })
+  await cluster.until('the next one follows', hasAll)
+  active.process.start()
+  await cluster.answers(active)
+  for (const server of cluster.servers) {
+    await cluster.ask(server, 'PUT', '/v1/sys/unseal', { key: primary.key })
+    const { url } = server
+    await cluster.until('it is an unsealed secondary', async () => (await fetch(`${url}/v1/sys/health`)).status === 472)
+  }
+  // Any member serves the operations.
+  const token = await operationToken([first, second], primary.key)
+  const promoted = await cluster.ask(second, 'POST', `${DR}/secondary/promote`, { dr_operation_token: token })
+  assert.equal(promoted.status, 200, promoted.body)
+  const headers = { 'X-Vault-Token': primary.token }
+  const read = await fetch(`${first.url}/v1/secret/data/after`, { headers })
+  assert.match(await read.text(), /kill/)
+  await cluster.until('the old primary is fenced', async () => {
+    const answer = await fetch(`${primary.url}/v1/secret/data/late`, { method: 'POST', headers, body: '{"data":{}}' })
+    return /fenced/.test(await answer.text())
+  })
 })

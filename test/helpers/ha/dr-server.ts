@@ -1,4 +1,4 @@
-/** A server of another cluster, which becomes the DR secondary of an HA cluster. */
+/** A server of another cluster, the DR secondary or primary of an HA cluster. */
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,17 +9,19 @@ import { OUTPOST } from '../program.ts'
 
 const DR = 'sys/replication/dr'
 
-export class DrSecondary {
+export class DrServer {
   readonly url: string
   readonly process: HaMemberProcess
-  #token = ''
+  /** Root token of its own cluster, and its key share. */
+  token = ''
+  key = ''
 
   constructor(url: string, process: HaMemberProcess) {
     this.url = url
     this.process = process
   }
 
-  async told(method: string, path: string, body?: object, token = this.#token) {
+  async told(method: string, path: string, body?: object, token = this.token) {
     const init = { method, headers: { 'X-Vault-Token': token }, ...(body && { body: JSON.stringify(body) }) }
     const response = await fetch(`${this.url}/v1/${path}`, init)
     const text = await response.text()
@@ -29,8 +31,9 @@ export class DrSecondary {
 
   async initialize(): Promise<void> {
     const made = await this.told('PUT', 'sys/init', { secret_shares: 1, secret_threshold: 1 })
-    this.#token = made.root_token
-    await this.unseal(made.keys_base64[0])
+    this.token = made.root_token
+    this.key = made.keys_base64[0]
+    await this.unseal(this.key)
   }
 
   async unseal(key: string): Promise<void> {
@@ -52,10 +55,8 @@ export class DrSecondary {
   }
 
   async promote(unsealKey: string): Promise<void> {
-    const attempt = `${DR}/secondary/generate-operation-token`
-    const { nonce, otp } = await this.told('PUT', `${attempt}/attempt`, {})
-    const { encoded_token: encoded } = await this.told('PUT', `${attempt}/update`, { key: unsealKey, nonce })
-    await this.told('POST', `${DR}/secondary/promote`, { dr_operation_token: decodeToken(encoded, otp) })
+    const token = await operationToken([this], unsealKey)
+    await this.told('POST', `${DR}/secondary/promote`, { dr_operation_token: token })
   }
 
   async list(path: string, token: string): Promise<string[]> {
@@ -64,7 +65,7 @@ export class DrSecondary {
 }
 
 /** Started and initialized. */
-export async function startDrSecondary(t: TestContext, cluster: LocalHaCluster): Promise<DrSecondary> {
+export async function startDrServer(t: TestContext, cluster: LocalHaCluster): Promise<DrServer> {
   const directory = join(cluster.directory, 'secondary')
   mkdirSync(join(directory, 'data'), { recursive: true })
   const [http, link] = await freePorts(2)
@@ -81,11 +82,25 @@ export async function startDrSecondary(t: TestContext, cluster: LocalHaCluster):
   const process = new HaMemberProcess('secondary', directory, launch, (_, how) => t.diagnostic(`ended: ${how}`))
   t.after(() => process.kill())
   process.start()
-  const secondary = new DrSecondary(`http://127.0.0.1:${http}`, process)
+  const secondary = new DrServer(`http://127.0.0.1:${http}`, process)
   await cluster.until('the secondary answers', async () => {
     const health = await cluster.health(secondary)
     return health === 'uninitialized'
   })
   await secondary.initialize()
   return secondary
+}
+
+/** An operation token of a secondary; each request goes to the next server. */
+export async function operationToken(servers: readonly { readonly url: string }[], key: string): Promise<string> {
+  const path = `${DR}/secondary/generate-operation-token`
+  const put = async (at: number, step: string, body: object) => {
+    const url = `${servers[at % servers.length]?.url}/v1/${path}/${step}`
+    const response = await fetch(url, { method: 'PUT', body: JSON.stringify(body) })
+    assert.ok(response.ok, `${step}: ${response.status}`)
+    return JSON.parse(await response.text())
+  }
+  const { nonce, otp } = await put(0, 'attempt', {})
+  const { encoded_token: encoded } = await put(1, 'update', { key, nonce })
+  return decodeToken(encoded, otp)
 }
