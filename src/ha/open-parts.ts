@@ -1,5 +1,6 @@
 /** The parts of a member that need NATS: opened once it answers, and served to the other members. */
 import type { NatsConnection } from '@nats-io/transport-node'
+import { Fault } from '../platform/errors.ts'
 import { serveRow } from './active-row.ts'
 import { serveCopies } from './copy/member-copy.ts'
 import type { HaServerOptions } from './ha-options.ts'
@@ -25,6 +26,7 @@ export interface PartsOwner {
   readonly wallMs: () => number
   readonly state: () => MemberState
   readonly isServing: () => boolean
+  readonly isStopped: () => boolean
   readonly warn: (message: string, error: unknown) => void
 }
 
@@ -43,6 +45,7 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     const reports = new MemberReports({ bucket, stream, self: state, isServing, wallMs, warn })
     const streams = [stream.name, bucket.streamName]
     const placement = new LeaderPlacement({ connection, streams, isActive: isServing, warn })
+    if (owner.isStopped()) throw new Fault('the server stops')
     reports.start()
     placement.start()
     serveCopies({ connection, region, serverId, store, logger })

@@ -263,6 +263,11 @@ export class SecretsCore implements Core {
     })
   }
 
+  /** Between `suspend` and `resume`. */
+  get isSuspended(): boolean {
+    return this.#isSuspended
+  }
+
   /** A restored snapshot has replaced all entries: the core stays inactive until `resume`. */
   suspend(): void {
     void this.#close()
@@ -281,6 +286,7 @@ export class SecretsCore implements Core {
    * root key is kept. Resolves after agents were notified.
    */
   async enterStandby(): Promise<void> {
+    this.#isSuspended = false
     const closed = this.#close()
     await Promise.all([closed.then(() => this.options.seal.enterStandby()), this.#invalidateTokens()])
     this.options.logger.info('secrets core in standby')

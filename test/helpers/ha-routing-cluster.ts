@@ -57,8 +57,6 @@ class ScriptedMember implements RoleState {
       answerHere: async () => undefined,
       forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,
-      state: () => '',
-      answerHere: async () => undefined,
     })
     this.operation = routing.routed(cluster.operationOf(this))
     this.save = routing.routed(cluster.saveOf(this))
@@ -114,7 +112,6 @@ export class ScriptedCluster {
       term,
       clockMs: 0,
       isReleased: false,
-      clockMs: 0,
     }
     for (const member of this.#members) {
       if (member.isKilled) continue

@@ -104,7 +104,7 @@ export class SecretsModule {
     begun.defer(() => store.close())
     const Ha = options.config.server.ha.enabled ? (await import('./ha.ts')).HaPart : undefined
     const module = new SecretsModule(options, store, Ha)
-    if (module.ha) await store.joinCommitLog(module.ha.commitLog)
+    if (module.ha) store.joinCommitLog(module.ha.commitLog)
     begun.defer(() => module.ha?.stop())
     begun.defer(() => module.replication.close())
     await module.replication.open(module.core)
@@ -154,6 +154,7 @@ export class SecretsModule {
       store,
       barrier,
       apiAddress,
+      ...(Ha && { members: { otherClusterAddresses: () => this.ha?.otherClusterAddresses ?? [] } }),
     })
     this.#seal = new Seal(
       store,
@@ -176,6 +177,7 @@ export class SecretsModule {
           store,
           apiAddress,
           clusterAddress: () => this.replication.clusterAddress,
+          replication: () => this.replication,
         },
         () => this.core,
       )
