@@ -453,7 +453,7 @@ async function request(
 }
 
 /** Free ports outside the range of outgoing connections. A process that is restarted needs its old one. */
-async function freePorts(count: number): Promise<number[]> {
+export async function freePorts(count: number): Promise<number[]> {
   const ports: number[] = []
   while (ports.length < count) {
     const port = 20_000 + Math.floor(Math.random() * 12_000)

@@ -7,10 +7,11 @@
  * In a checkout, the agent calls `build` at the first request for the page (src/ui/assets.ts).
  */
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { dirname, join, relative, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { brotliCompress, constants } from 'node:zlib'
-import { build as bundle, type BuildOptions, type Metafile, stop } from 'esbuild'
+import { build as bundle, type BuildOptions, type Metafile, type Plugin, stop } from 'esbuild'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const UI = join(ROOT, 'ui')
@@ -18,6 +19,8 @@ const PAGE = 'index.html'
 const ENTRY = 'ui/main.tsx'
 /** The view that `/ui/` opens. */
 const FIRST_VIEW = 'ui/views/logs/log-list-view.tsx'
+const CORE = join(UI, 'core.ts')
+const VIEWS = /\/ui\/views\/.*-view\.tsx$/
 const LICENSES = 'assets/licenses.txt'
 /** Good compression in a few milliseconds; a release waits for the best. */
 const QUICK = 5
@@ -44,6 +47,17 @@ export function stamp(): string {
     .join('\n')
 }
 
+/** The bundler makes one script of the files that all views import. */
+const shareCore: Plugin = {
+  name: 'share-core',
+  setup(bundler) {
+    bundler.onLoad({ filter: VIEWS }, async ({ path }) => {
+      const source = await readFile(path, 'utf8')
+      return { contents: `${source}\nimport ${JSON.stringify(CORE)}\n`, loader: 'tsx' }
+    })
+  },
+}
+
 const OPTIONS = {
   absWorkingDir: ROOT,
   entryPoints: [ENTRY],
@@ -63,6 +77,7 @@ const OPTIONS = {
   chunkNames: '[name]-[hash]',
   assetNames: '[name]-[hash]',
   loader: { '.svg': 'file' },
+  plugins: [shareCore],
 } satisfies BuildOptions
 
 /** Ends the bundler's process, which would otherwise stay. */

@@ -181,14 +181,14 @@ export class HaRouting {
       return server.isServing && isSameTerm() && (hops === 0 || coreState() === 'unsealed')
     }
     const moved = isLasting ? this.#watch(signal, () => !isSameTerm()) : undefined
-    let isStream = false
+    let isStreamed = false
     try {
       const answer = await run(moved ? changedCall(call, { signal: AbortSignal.any([signal, moved.signal]) }) : call)
       const isConfirmed = await confirm()
       // The caller receives the answer after the effect.
       await server.stepDownIfRequested()
-      isStream = isConfirmed && answer instanceof StreamedAnswer
-      if (isStream && moved) return { answer, confirm, moved }
+      isStreamed = isConfirmed && answer instanceof StreamedAnswer
+      if (isStreamed && moved) return { answer, confirm, moved }
       if (isConfirmed) return { answer: isRead ? answer : this.#withState(answer) }
       if (answer instanceof BegunStream) await answer.close()
       const status = answer instanceof WholeAnswer ? answer.status : 200
@@ -197,7 +197,7 @@ export class HaRouting {
       // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
       return { answer: status >= 500 ? unknownOutcome('changed') : answer }
     } finally {
-      if (!isStream) moved?.stop()
+      if (!isStreamed) moved?.stop()
     }
   }
 
@@ -226,11 +226,11 @@ export class HaRouting {
     const moved = isRead
       ? this.#watch(signal, () => holder() !== target)
       : this.#watch(signal, () => holder() !== undefined && holder() !== target, LAST_ANSWER_MS)
-    let isStream = false
+    let isStreamed = false
     try {
       const to = { serverId: target, signal: AbortSignal.any([signal, moved.signal]) }
       const answer = await begun(await forward(operation, call, to))
-      isStream = answer instanceof StreamedAnswer
+      isStreamed = answer instanceof StreamedAnswer
       return { answer, moved }
     } catch (error) {
       if (!(error instanceof Refusal) || signal.aborted) throw error
@@ -240,7 +240,7 @@ export class HaRouting {
       if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
       throw error
     } finally {
-      if (!isStream) moved.stop()
+      if (!isStreamed) moved.stop()
     }
   }
 

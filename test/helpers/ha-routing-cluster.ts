@@ -55,10 +55,10 @@ class ScriptedMember implements RoleState {
       server: this,
       serverId: () => name,
       coreState: () => (this.isOpen ? 'unsealed' : 'sealed'),
-      forward: (operation, call, to) => cluster.forward(operation, call, to),
-      lasting: watchRequests,
       state: () => '',
       answerHere: async () => undefined,
+      forward: (operation, call, to) => cluster.forward(operation, call, to),
+      lasting: watchRequests,
     })
     this.operation = routing.routed(cluster.operationOf(this))
     this.save = routing.routed(cluster.saveOf(this))

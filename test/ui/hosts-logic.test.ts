@@ -8,7 +8,7 @@ import { isApplied, keyProblem, metadataPatch, metadataRows } from '../../ui/vie
 import { Poller } from '../../ui/views/hosts/poller.ts'
 import { shownTimes } from '../../ui/components/plot-times.ts'
 import { TimeSeries } from '../../ui/views/hosts/series.ts'
-import { hostUsage } from '../../ui/views/hosts/usage.ts'
+import { hostUsage, networkRates } from '../../ui/views/hosts/usage.ts'
 import { adviceFor, sortedChecks } from '../../ui/views/status/advice.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -201,6 +201,34 @@ test('visible hosts are read first, a sweep reads each host once, and few reads 
   assert.equal(poller.reading('bad')?.value, undefined)
   assert.match(poller.reading('bad')?.error?.message ?? '', /No path/)
   assert.ok(changes < 10, `${changes} changes`)
+})
+
+test('hosts that scroll by are not read; those on the screen are read when the list has stopped', async () => {
+  const read: string[] = []
+  const poller = new Poller<string>({
+    refreshMs: 60_000,
+    onChange: () => undefined,
+    read: (id) => Promise.resolve(read.push(id)).then(() => id),
+  })
+  try {
+    poller.show(['first'])
+    for (let at = 0; at < 20; at++) {
+      poller.show([`passing-${at}`])
+      await delay(5)
+    }
+    poller.show(['last'])
+    await eventually(() => poller.reading('last') !== undefined)
+  } finally {
+    poller.close()
+  }
+  assert.deepEqual(read, ['first', 'last'])
+})
+
+test('network rates are those between two samples, and none after a counter was reset', () => {
+  const before = { received: 1000, sent: 500 }
+  assert.deepEqual(networkRates(before, { received: 5000, sent: 700 }, 2), { received: 2000, sent: 100 })
+  assert.equal(networkRates(before, { received: 10, sent: 700 }, 2), undefined)
+  assert.equal(networkRates(before, before, 0), undefined)
 })
 
 test('failing checks are first, and each has advice', () => {

@@ -64,6 +64,11 @@ export type HostStats = {
   readonly Timestamp: number
   /** Seconds */
   readonly Uptime: number
+  readonly NetworkStats?: readonly {
+    readonly Interface: string
+    readonly ReceivedBytes: number
+    readonly SentBytes: number
+  }[]
 }
 
 /** `GET /v1/client/allocation/{alloc_id}/stats` */

@@ -1,11 +1,13 @@
 /** Data of a view: loaded, refreshed, and aborted when the view is left. */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 
 export interface Resource<T> {
   /** The last result; kept while it is loaded again, and after an error. */
   readonly data: T | undefined
   readonly error: Error | undefined
   readonly isLoading: boolean
+  /** Whether `data` is the beginning of a list whose rest is loaded. */
+  readonly isPart: boolean
   /** Loads again, at once. */
   readonly reload: () => void
 }
@@ -19,13 +21,17 @@ interface State<T> {
   readonly data?: T
   readonly error?: Error
   readonly isLoading: boolean
+  readonly isPart?: boolean
 }
+
+/** Shows the beginning of a list until all of it is loaded. Ignored while an earlier list is shown. */
+export type ShowPart<T> = (data: T) => void
 
 /**
  * Runs `load` when a value of `inputs` changes, and when `reload` is called. A result that arrives after such a change is ignored.
  */
 export function useResource<T>(
-  load: (signal: AbortSignal) => Promise<T>,
+  load: (signal: AbortSignal, showPart: ShowPart<T>) => Promise<T>,
   inputs: readonly unknown[],
   { everyMs }: ResourceOptions = {},
 ): Resource<T> {
@@ -36,12 +42,22 @@ export function useResource<T>(
   const key = useRef<readonly unknown[]>(inputs)
   const isChanged = key.current.some((value, index) => value !== inputs[index])
 
-  useEffect(() => {
+  // The request leaves before the browser draws the frame that shows the loading state.
+  useLayoutEffect(() => {
     const abort = new AbortController()
     const isSame = !key.current.some((value, index) => value !== inputs[index])
     key.current = inputs
-    setState((before) => (isSame ? { ...before, isLoading: true } : { isLoading: true }))
-    loader.current(abort.signal).then(
+    setState((before) => {
+      if (before.isLoading && (isSame || (before.data === undefined && before.error === undefined))) return before
+      return isSame ? { ...before, isLoading: true } : { isLoading: true }
+    })
+    const showPart: ShowPart<T> = (data) => {
+      if (abort.signal.aborted) return
+      setState((before) =>
+        before.data === undefined || before.isPart ? { data, isLoading: true, isPart: true } : before,
+      )
+    }
+    loader.current(abort.signal, showPart).then(
       (data) => abort.signal.aborted || setState({ data, isLoading: false }),
       (error: unknown) => {
         if (abort.signal.aborted) return
@@ -60,6 +76,6 @@ export function useResource<T>(
   }, [everyMs, reload])
 
   return isChanged
-    ? { data: undefined, error: undefined, isLoading: true, reload }
-    : { data: state.data, error: state.error, isLoading: state.isLoading, reload }
+    ? { data: undefined, error: undefined, isLoading: true, isPart: false, reload }
+    : { data: state.data, error: state.error, isLoading: state.isLoading, isPart: state.isPart === true, reload }
 }

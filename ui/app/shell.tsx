@@ -1,7 +1,7 @@
 /** The frame of all views: navigation, the current view, dialogs of the page, and its keys. */
 import { signal } from '@preact/signals'
 import type { ComponentType, JSX } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useLayoutEffect, useState } from 'preact/hooks'
 import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
 import { Failure, Loading } from '../components/states.tsx'
@@ -163,7 +163,8 @@ function CurrentView(): JSX.Element {
   )
   const route = matched?.route
   const [loaded, setLoaded] = useState<LoadedView>()
-  useEffect(() => {
+  // Not after the next frame: the view is needed for it.
+  useLayoutEffect(() => {
     if (!route) return
     route.load().then(
       ({ default: View }) => setLoaded({ pattern: route.pattern, View }),

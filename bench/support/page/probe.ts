@@ -15,6 +15,8 @@ export interface BenchFrames {
 export interface BenchProbe {
   /** Resolves with the time at which an element with this text was painted. */
   painted(selector: string, text?: string): Promise<number>
+  /** Resolves with the time of the first frame in which the condition holds; with -1 if there is none. */
+  until(isDone: () => boolean, timeoutMs: number): Promise<number>
   startFrames(): void
   endFrames(): BenchFrames
   /** Notes when each line `L0000000001` is painted as the last line of the log. */
@@ -95,6 +97,16 @@ window.bench = {
         const isThere = found.some((element) => text === undefined || element.textContent?.includes(text))
         if (isThere) resolve(performance.now())
         return isThere
+      })
+    }),
+  until: (isDone, timeoutMs) =>
+    new Promise((resolve) => {
+      const deadlineMs = performance.now() + timeoutMs
+      waiting.add(() => {
+        const isLate = performance.now() > deadlineMs
+        const isThere = isDone()
+        if (isThere || isLate) resolve(isThere ? performance.now() : -1)
+        return isThere || isLate
       })
     }),
   startFrames() {

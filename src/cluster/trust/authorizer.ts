@@ -129,18 +129,18 @@ export function createMemberAuthorizer(
 
 function heldAuthorizer(now: () => Authorizer, { grantsMs, recheckMs, requestMs }: HeldTimes): Authorizer {
   return {
-    resolve: (token, remote) => held(() => now().resolve(token, remote), requestMs),
-    recheck: (token, remote) => held(() => now().recheck(token, remote), recheckMs),
+    resolve: (token, remote) => repeatedWhileInactive(() => now().resolve(token, remote), requestMs),
+    recheck: (token, remote) => repeatedWhileInactive(() => now().recheck(token, remote), recheckMs),
     get recheckMs() {
       return now().recheckMs
     },
     grantsOf: (token, remote, isRecheck, mayAsk) =>
-      held(() => now().grantsOf?.(token, remote, isRecheck, mayAsk) ?? refuseGrants(), grantsMs),
+      repeatedWhileInactive(() => now().grantsOf?.(token, remote, isRecheck, mayAsk) ?? refuseGrants(), grantsMs),
   }
 }
 
 /** Repeats an attempt that was refused because no server is active. */
-function held<T>(attempt: () => T | Promise<T>, heldMs: number): T | Promise<T> {
+function repeatedWhileInactive<T>(attempt: () => T | Promise<T>, heldMs: number): T | Promise<T> {
   const first = attempt()
   return first instanceof Promise ? repeated(first, attempt, performance.now() + heldMs) : first
 }

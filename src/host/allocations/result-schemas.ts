@@ -26,7 +26,7 @@ const DISK = record({
 
 const CORE = record({ CPU: TEXT, Idle: NUMBER, System: NUMBER, TotalPercent: NUMBER, TotalTicks: NUMBER, User: NUMBER })
 
-export const HOST_STATS: JsonSchema = record({
+const HOST_STATS_FIELDS = {
   AllocDirStats: DISK,
   CPU: { type: 'array', items: CORE },
   CPUTicksConsumed: NUMBER,
@@ -35,7 +35,15 @@ export const HOST_STATS: JsonSchema = record({
   Memory: record({ Available: COUNT, Free: COUNT, Total: COUNT, Used: COUNT }),
   Timestamp: { ...COUNT, description: 'Nanoseconds since 1970' },
   Uptime: { ...COUNT, description: 'Seconds' },
-})
+}
+
+const NETWORK = record({ Interface: TEXT, ReceivedBytes: COUNT, SentBytes: COUNT })
+
+/** Network counters are in the response if the caller asks for them. */
+export const HOST_STATS: JsonSchema = {
+  ...record(HOST_STATS_FIELDS),
+  properties: { ...HOST_STATS_FIELDS, NetworkStats: { type: 'array', items: NETWORK } },
+}
 
 const MEASURED = orNull({ type: 'array', items: TEXT })
 

@@ -12,6 +12,7 @@ import {
   type FilesystemSizes,
   type DiskMount,
 } from './host-disks.ts'
+import { networkStats, type NetworkStats } from './host-network.ts'
 
 /** Bytes. */
 export interface MemoryUsage {
@@ -31,6 +32,7 @@ export interface HostStats {
   readonly DeviceStats: null
   readonly DiskStats: readonly DiskStats[] | null
   readonly Memory: MemoryUsage
+  readonly NetworkStats?: readonly NetworkStats[]
   /** Nanoseconds since the Unix epoch. */
   readonly Timestamp: number
   /** Seconds. */
@@ -209,6 +211,12 @@ export class HostStatsReader {
     }
     this.#mounts = physicalMounts(text, types, (number) => names.get(number))
     this.#mountsText = text
+  }
+
+  /** With the network counters at this moment. */
+  statsWithNetwork(): HostStats {
+    const { Timestamp, Uptime, ...others } = this.stats()
+    return { ...others, NetworkStats: networkStats(this.#roots), Timestamp, Uptime }
   }
 
   close(): void {

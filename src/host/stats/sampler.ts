@@ -103,10 +103,10 @@ export class StatsSampler {
   }
 
   /** Statistics of the host, at most `FRESH_MS` old. */
-  async hostStats(): Promise<HostStats> {
+  async hostStats(options: { readonly network?: boolean } = {}): Promise<HostStats> {
     const isFresh = this.#isFresh(this.#hostAtMs)
     await Promise.all([isFresh ? undefined : this.#sampleHost(), this.#sampleDisks()])
-    return this.#host.stats()
+    return options.network ? this.#host.statsWithNetwork() : this.#host.stats()
   }
 
   /**

@@ -1,6 +1,6 @@
 /** The endpoints of statistics: of the host, and of one allocation. */
 import { type Endpoint, handle } from '../../platform/operation.ts'
-import { queryText, schema, type InputOf } from '../../platform/schema.ts'
+import { queryBoolean, queryText, schema, type InputOf } from '../../platform/schema.ts'
 import { requireOwnNode, type AllocationTable } from '../allocations/allocation.ts'
 import { allocIdParam, authorizeNode, handleAllocation, nodeIdQuery } from '../allocations/allocation-operation.ts'
 import { ALLOCATION_STATS, HOST_STATS } from '../allocations/result-schemas.ts'
@@ -12,7 +12,13 @@ interface StatsHost {
   readonly nodeId: string
 }
 
-const hostFields = { node_id: nodeIdQuery }
+const hostFields = {
+  node_id: nodeIdQuery,
+  network: queryBoolean({
+    description: 'Include NetworkStats, the counters of the network interfaces',
+    fallback: false,
+  }),
+}
 
 const allocationFields = {
   alloc_id: allocIdParam,
@@ -37,7 +43,7 @@ const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
 export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: StatsHost) => ({
   async run(input) {
     requireOwnNode(input.node_id, nodeId)
-    return sampler.hostStats()
+    return sampler.hostStats({ network: input.network })
   },
 }))
 

@@ -115,13 +115,6 @@ test('a refused call leaves its body unread', async (t) => {
   assert.equal(isRead, false)
 })
 
-async function* endless() {
-  for (;;) {
-    yield Buffer.alloc(50_000)
-    await new Promise((resolve) => setTimeout(resolve, 5))
-  }
-}
-
 test('a body that breaks, or whose caller has gone, never looks complete', async (t) => {
   const seen: unknown[] = []
   const { upload, server } = world(t, (call) => hashed(call).then((value) => seen.push(value)))
@@ -135,26 +128,35 @@ test('a body that breaks, or whose caller has gone, never looks complete', async
   assert.deepEqual(seen, [])
 })
 
-const part = (sequence: number, length: number, isLast = false) =>
-  ({ kind: 'body', sequence, bytes: Buffer.alloc(length), isLast }) as const
-const read = async (receive: (body: ReceivedBody) => void) => {
+test('a lost part, and more bytes than allowed, break the body', async () => {
+  const complete = await bytesOf((body) => {
+    for (const message of [part(0, 10), part(1, 5), part(2, 0), part(2, 0, true)]) body.receive(message)
+  })
+  assert.equal(complete, 15)
+  const lost = bytesOf((body) => {
+    for (const message of [part(0, 10), part(2, 0, true)]) body.receive(message)
+  })
+  await assert.rejects(lost, /part of the request was lost/)
+  await assert.rejects(
+    bytesOf((body) => body.receive(part(0, 4 << 20))),
+    /more bytes than allowed/,
+  )
+})
+
+async function* endless() {
+  for (;;) {
+    yield Buffer.alloc(50_000)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}
+
+function part(sequence: number, length: number, isLast = false) {
+  return { kind: 'body', sequence, bytes: Buffer.alloc(length), isLast } as const
+}
+
+async function bytesOf(receive: (body: ReceivedBody) => void): Promise<number> {
   const body = new ReceivedBody(() => setImmediate(() => receive(body)))
   let bytes = 0
   for await (const chunk of body) bytes += chunk.length
   return bytes
 }
-
-test('a lost part, and more bytes than allowed, break the body', async () => {
-  const complete = await read((body) => {
-    for (const message of [part(0, 10), part(1, 5), part(2, 0), part(2, 0, true)]) body.receive(message)
-  })
-  assert.equal(complete, 15)
-  const lost = read((body) => {
-    for (const message of [part(0, 10), part(2, 0, true)]) body.receive(message)
-  })
-  await assert.rejects(lost, /part of the request was lost/)
-  await assert.rejects(
-    read((body) => body.receive(part(0, 4 << 20))),
-    /more bytes than allowed/,
-  )
-})

@@ -55,8 +55,6 @@ function member(times = TIMES) {
 
 const code = (error: unknown) => (error instanceof Refusal ? error.code : error)
 
-const isNotActive = (error: unknown) => code(error) === 'not_active'
-
 test('a token is resolved here while this server is active, and by the active server otherwise', async () => {
   const { authorizer, state } = member()
   const resolved = authorizer.resolve('t')
@@ -100,7 +98,10 @@ test('a server that is asked as the active one does not ask another', async () =
   assert.deepEqual(await ask(2), grantsOf('t here'))
   state.active = 'there'
   assert.deepEqual(await ask(1), grantsOf('t there'))
-  await assert.rejects(async () => ask(2), isNotActive)
+  await assert.rejects(
+    async () => ask(2),
+    (error) => code(error) === 'not_active',
+  )
 })
 
 test('an answer in progress continues while the active server changes, and ends when its caller was revoked', async (t) => {
@@ -146,3 +147,7 @@ test('an agent repeats its question while the server that it asks knows no activ
   state.active = 'there'
   assert.equal((await waiting).accessor, 'b')
 })
+
+function isNotActive(error: unknown): boolean {
+  return code(error) === 'not_active'
+}

@@ -12,7 +12,8 @@ export interface SecretsAgent {
   readonly call: (method: string, path: string, body?: unknown, token?: string) => Promise<Record<string, unknown>>
   /** Creates a token with these rules. */
   readonly tokenWith: (rules: string) => Promise<string>
-  readonly open: (t: TestContext, path: string, token?: string) => ReturnType<typeof openUi>
+  /** `at` is another address of the agent. */
+  readonly open: (t: TestContext, path: string, token?: string, at?: string) => ReturnType<typeof openUi>
 }
 
 export async function secretsAgent(t: TestContext): Promise<SecretsAgent> {
@@ -33,7 +34,8 @@ export async function sealableAgent(t: TestContext): Promise<SecretsAgent & { re
   return { ...client, unseal }
 }
 
-function clientOf(url: string, root: string): SecretsAgent {
+/** A client with a root token. */
+export function clientOf(url: string, root: string): SecretsAgent {
   let policies = 0
   const call: SecretsAgent['call'] = async (method, path, body, token = root) => {
     const response = await fetch(`${url}/v1/${path}`, {
@@ -56,6 +58,6 @@ function clientOf(url: string, root: string): SecretsAgent {
       const { client_token } = await call('POST', 'auth/token/create', { policies: [name] })
       return String(client_token)
     },
-    open: (test, path, token = root) => openUi(test, { url, path, token }),
+    open: (test, path, token = root, at = url) => openUi(test, { url: at, path, token }),
   }
 }

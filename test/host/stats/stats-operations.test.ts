@@ -30,7 +30,7 @@ function served(context: TestContext) {
   const sampler = new StatsSampler({ ...samplerOptions(tree, new HandClock()), allocations })
   const parts = { sampler, allocations, nodeId: NODE }
   const [host, alloc] = [hostStats.in(parts), allocationStats.in(parts)]
-  return { host, alloc, id: allocation.id }
+  return { host, alloc, id: allocation.id, tree }
 }
 
 async function call(
@@ -60,6 +60,32 @@ test('host statistics need node read and are served for this node only', async (
     refusal('not_found', /^Unknown node 9/),
   )
   await assert.rejects(call(host, NODE_READER, {}, [['node_id', 'short']]), refusal('invalid_request', /full node ID/))
+})
+
+const NET_DEV = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 8128    12873    0    0    0     0          0         0     8128   12873    0    0    0     0       0          0
+  eth0:3386411430   80493    0    0    0     0          0         0  6096439   53229    0    0    0     0       0          0
+veth1a:     700       7    0    0    0     0          0         0      900       9    0    0    0     0       0          0
+`
+
+const counters = (answer: { NetworkStats?: { Interface: string }[] }) => answer.NetworkStats
+
+test('host statistics have the counters of the physical interfaces if requested, and as Nomad none otherwise', async (context) => {
+  const { host, tree } = served(context)
+  tree.write('proc/net/dev', NET_DEV)
+  assert.deepEqual(
+    counters(await call(host, NODE_READER, {}, [['network', 'true']]))?.map(({ Interface }) => Interface),
+    ['eth0', 'veth1a'],
+    'a container has no physical interface',
+  )
+  tree.write('sys/class/net/eth0/device/vendor', '0x1af4')
+  const answer = await call(host, NODE_READER, {}, [['network', 'true']])
+  assert.deepEqual(counters(answer), [{ Interface: 'eth0', ReceivedBytes: 3_386_411_430, SentBytes: 6_096_439 }])
+  assert.deepEqual(Object.keys(answer), Object.keys(answer).toSorted())
+  assert.equal(counters(await call(host, NODE_READER, {})), undefined)
+  tree.remove('proc/net/dev')
+  assert.deepEqual(counters(await call(host, NODE_READER, {}, [['network', 'true']])), [])
 })
 
 test("allocation statistics: 404 before 403, the allocation's own namespace, the task filter", async (context) => {

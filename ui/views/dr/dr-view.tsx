@@ -3,6 +3,7 @@ import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
 import { Time } from '../../components/format.tsx'
 import { View } from '../../components/view.tsx'
+import { HaPanel } from '../status/ha-panel.tsx'
 import { CoreLoaded, Facts } from '../access/parts.tsx'
 import { Activation } from './activation.tsx'
 import { Drill } from './drill.tsx'
@@ -45,6 +46,7 @@ export default function DrView(_props: ViewProps) {
           </>
         )}
       </CoreLoaded>
+      <HaPanel />
     </View>
   )
 }

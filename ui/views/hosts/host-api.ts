@@ -1,31 +1,46 @@
 /** Requests of the views of hosts. */
 import { read, send } from '../../api/client.ts'
+import type { ShowPart } from '../../app/resource.ts'
 import type { HostStub } from './host-filter.ts'
 import { hostUsage, type HostUsage } from './usage.ts'
 
-/** A page is parsed within one frame. */
+/** Shown at once: more than a screen has. */
+const FIRST_PAGE = 100
+/** Parsed within one frame. */
 const PAGE = 1000
 
-/** All hosts, or those with all of this metadata. */
+/** All hosts, or those with all of this metadata. Shows the first page while the others are loaded. */
 export async function loadHosts(
   meta: readonly (readonly [string, string])[],
   signal: AbortSignal,
+  showPart?: ShowPart<readonly HostStub[]>,
 ): Promise<readonly HostStub[]> {
   const selection = Object.fromEntries(meta.map(([key, value]) => [`meta.${key}`, value]))
   const hosts: HostStub[] = []
   let next: string | undefined
   do {
-    const query = { ...selection, status_time: true, per_page: PAGE, next_token: next }
+    const query = {
+      ...selection,
+      status_time: true,
+      per_page: next === undefined ? FIRST_PAGE : PAGE,
+      next_token: next,
+    }
     const response = await send('/v1/nodes', { query, signal })
     const page: readonly HostStub[] = await response.json()
     hosts.push(...page)
     next = response.headers.get('X-Nomad-NextToken') ?? undefined
+    if (next !== undefined && hosts.length === page.length) showPart?.(page)
   } while (next !== undefined)
   return hosts
 }
 
 export async function readUsage(nodeId: string, signal: AbortSignal): Promise<HostUsage> {
   return hostUsage(await read('/v1/client/stats', { query: { node_id: nodeId }, signal }))
+}
+
+/** With the network counters, if the version of the host has them. */
+export async function readUsageAndNetwork(nodeId: string, signal: AbortSignal): Promise<HostUsage> {
+  return hostUsage(await read('/v1/client/stats', { query: { node_id: nodeId, network: true }, signal }))
 }
 
 export async function countAllocations(nodeId: string, signal: AbortSignal): Promise<number> {

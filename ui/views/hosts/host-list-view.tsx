@@ -57,9 +57,13 @@ export default function HostListView() {
   const text = query.get('q') ?? ''
   const meta = JSON.stringify(parseSearch(useSettled(text)).meta)
   const [isMany, setMany] = useState(false)
-  const hosts = useResource((signal) => loadHosts(JSON.parse(meta), signal), [meta], {
-    everyMs: isMany ? RELOAD_MANY_MS : RELOAD_MS,
-  })
+  const hosts = useResource<readonly HostStub[]>(
+    (signal, showPart) => loadHosts(JSON.parse(meta), signal, showPart),
+    [meta],
+    {
+      everyMs: isMany ? RELOAD_MANY_MS : RELOAD_MS,
+    },
+  )
   const count = hosts.data?.length ?? 0
   useEffect(() => setMany(count > MANY), [count])
   return (
@@ -73,7 +77,7 @@ export default function HostListView() {
           placeholder="Name, ID, address, class, or metadata as key=value"
           onInput={(value) => setQuery({ q: value })}
         />
-        <StatusFilter hosts={hosts.data ?? []} current={query.get('status') ?? undefined} />
+        <StatusFilter hosts={hosts.data ?? []} isPart={hosts.isPart} current={query.get('status') ?? undefined} />
       </div>
       <Loaded resource={hosts}>{(data) => <HostTable hosts={data} isSelected={meta !== '[]'} />}</Loaded>
     </View>
@@ -82,21 +86,26 @@ export default function HostListView() {
 
 interface StatusFilterProps {
   readonly hosts: readonly HostStub[]
+  /** More hosts are loaded. */
+  readonly isPart: boolean
   readonly current: string | undefined
 }
 
-function StatusFilter({ current, hosts }: StatusFilterProps) {
+function StatusFilter({ current, hosts, isPart }: StatusFilterProps) {
   const counts = countStatuses(hosts)
+  const more = isPart ? '+' : ''
   const isUnknown = current !== undefined && !counts.some(([status]) => status === current)
   const choices: readonly (readonly [string, number])[] = isUnknown ? [...counts, [current, 0]] : counts
   return (
     <div class="filter-choices" role="group" aria-label="Status">
       <Button pressed={current === undefined} onClick={() => setQuery({ status: undefined })}>
         All {hosts.length}
+        {more}
       </Button>
       {choices.map(([status, count]) => (
         <Button key={status} pressed={current === status} onClick={() => setQuery({ status })}>
           {status} {count}
+          {more}
         </Button>
       ))}
     </div>

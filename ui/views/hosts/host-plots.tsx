@@ -1,12 +1,12 @@
-/** Live plots of a host: CPU, memory, and its file systems. */
+/** Live plots of a host: CPU, memory, network, and its file systems. */
 import { useMemo } from 'preact/hooks'
 import { formatBytes, formatSeconds } from '../../components/format.tsx'
 import { ErrorText, Loading } from '../../components/states.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
-import { readUsage } from './host-api.ts'
+import { readUsageAndNetwork } from './host-api.ts'
 import { Plot, type PlotLine } from '../../components/plot.tsx'
 import { newSeries, useSamples } from './sampling.ts'
-import type { HostUsage } from './usage.ts'
+import { type HostUsage, networkRates, type NetworkCounters } from './usage.ts'
 import { UsageBar } from './usage-bar.tsx'
 
 const CPU_LINES: readonly PlotLine[] = [
@@ -14,9 +14,17 @@ const CPU_LINES: readonly PlotLine[] = [
   { name: 'system', color: '--ansi-magenta' },
 ]
 const MEMORY_LINES: readonly PlotLine[] = [{ name: 'used', color: '--accent' }]
+const NETWORK_LINES: readonly PlotLine[] = [
+  { name: 'received', color: '--accent' },
+  { name: 'sent', color: '--ansi-magenta' },
+]
+/** The scale of an idle network does not show each packet. */
+const NETWORK_TOP_MIN = 10 * 1024
 const DISK_COLORS = ['--accent', '--ansi-magenta', '--ansi-cyan', '--ansi-yellow', '--ansi-green'] as const
 
 export const formatPercent = (value: number) => `${value > 0 && value < 10 ? value.toFixed(1) : Math.round(value)} %`
+
+const formatRate = (bytesPerSecond: number) => `${formatBytes(bytesPerSecond)}/s`
 
 /** The fullest file systems, by name, so that the lines keep their order. */
 function plottedDisks({ fileSystems }: HostUsage): readonly string[] {
@@ -24,12 +32,28 @@ function plottedDisks({ fileSystems }: HostUsage): readonly string[] {
   return fullest.map(({ name }) => name).toSorted()
 }
 
+/** Rates between samples of the counters. */
+class NetworkSeries {
+  readonly series = newSeries(NETWORK_LINES.length)
+  #before: { readonly counters: NetworkCounters; readonly atSeconds: number } | undefined
+
+  add(atSeconds: number, counters: NetworkCounters | undefined): void {
+    const before = this.#before
+    this.#before = counters && { counters, atSeconds }
+    if (!before || !counters) return
+    const rates = networkRates(before.counters, counters, atSeconds - before.atSeconds)
+    this.series.add(atSeconds, [rates?.received ?? null, rates?.sent ?? null])
+  }
+}
+
 export function HostPlots({ nodeId }: { readonly nodeId: string }) {
   const cpu = useMemo(() => newSeries(CPU_LINES.length), [nodeId])
   const memory = useMemo(() => newSeries(MEMORY_LINES.length), [nodeId])
   const disk = useMemo(() => ({ names: [] as readonly string[], series: newSeries(0) }), [nodeId])
+  const network = useMemo(() => new NetworkSeries(), [nodeId])
   const take = (usage: HostUsage) => {
     const atSeconds = Date.now() / 1000
+    network.add(atSeconds, usage.network)
     cpu.add(atSeconds, [usage.cpuPercent, usage.systemPercent])
     memory.add(atSeconds, [usage.memoryUsed])
     if (disk.series.length === 0) {
@@ -42,7 +66,7 @@ export function HostPlots({ nodeId }: { readonly nodeId: string }) {
       disk.names.map((name) => percents.get(name) ?? null),
     )
   }
-  const { error, latest, revision } = useSamples((signal) => readUsage(nodeId, signal), take, {
+  const { error, latest, revision } = useSamples((signal) => readUsageAndNetwork(nodeId, signal), take, {
     isActive: true,
     key: nodeId,
   })
@@ -65,6 +89,16 @@ export function HostPlots({ nodeId }: { readonly nodeId: string }) {
           max={latest.memoryTotal}
           format={formatBytes}
         />
+        {latest.network && (
+          <Plot
+            {...common}
+            title="Network"
+            lines={NETWORK_LINES}
+            data={network.series.data}
+            topMin={NETWORK_TOP_MIN}
+            format={formatRate}
+          />
+        )}
         {diskLines.length > 0 && (
           <Plot
             {...common}

@@ -27,6 +27,8 @@ export interface SweepProgress {
 const CONCURRENT = 5
 const CHANGE_MS = 250
 const TICK_MS = 1000
+/** Hosts that scroll by are not read: rows count as visible when the list has stopped. */
+const REST_MS = 150
 
 export class Poller<T> {
   readonly #options: PollerOptions<T>
@@ -35,6 +37,8 @@ export class Poller<T> {
   readonly #abort = new AbortController()
   readonly #timer: ReturnType<typeof setInterval>
   #visible: readonly string[] = []
+  #shownAtMs = -Infinity
+  #rest: ReturnType<typeof setTimeout> | undefined
   #sweep: readonly string[] | undefined
   #swept = 0
   #change: ReturnType<typeof setTimeout> | undefined
@@ -56,6 +60,16 @@ export class Poller<T> {
   }
 
   show(ids: readonly string[]): void {
+    const nowMs = performance.now()
+    const isMoving = nowMs - this.#shownAtMs < REST_MS
+    this.#shownAtMs = nowMs
+    clearTimeout(this.#rest)
+    this.#visible = isMoving ? [] : ids
+    if (isMoving) this.#rest = setTimeout(() => this.#look(ids), REST_MS)
+    else this.#pump()
+  }
+
+  #look(ids: readonly string[]): void {
     this.#visible = ids
     this.#pump()
   }
@@ -72,6 +86,7 @@ export class Poller<T> {
     this.#abort.abort()
     clearInterval(this.#timer)
     clearTimeout(this.#change)
+    clearTimeout(this.#rest)
   }
 
   #pump(): void {

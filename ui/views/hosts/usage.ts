@@ -18,6 +18,32 @@ export interface HostUsage {
   readonly fullest: FileSystemUse
   readonly fileSystems: readonly FileSystemUse[]
   readonly uptimeSeconds: number
+  /** Sums of the interfaces; undefined if they were not requested or the host does not report them. */
+  readonly network: NetworkCounters | undefined
+}
+
+/** Bytes since an interface was created. */
+export interface NetworkCounters {
+  readonly received: number
+  readonly sent: number
+}
+
+/** Bytes per second between two samples; undefined after a counter was reset, as when a host restarts. */
+export function networkRates(
+  before: NetworkCounters,
+  now: NetworkCounters,
+  seconds: number,
+): NetworkCounters | undefined {
+  if (seconds <= 0 || now.received < before.received || now.sent < before.sent) return undefined
+  return { received: (now.received - before.received) / seconds, sent: (now.sent - before.sent) / seconds }
+}
+
+function networkOf(interfaces: HostStats['NetworkStats'] = []): NetworkCounters | undefined {
+  if (interfaces.length === 0) return undefined
+  return {
+    received: interfaces.reduce((sum, { ReceivedBytes }) => sum + ReceivedBytes, 0),
+    sent: interfaces.reduce((sum, { SentBytes }) => sum + SentBytes, 0),
+  }
 }
 
 /** File systems of equal size whose use differs by less are the same one. */
@@ -28,7 +54,7 @@ function mean(values: readonly number[]): number {
   return values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length
 }
 
-export function hostUsage({ AllocDirStats, CPU, DiskStats, Memory, Uptime }: HostStats): HostUsage {
+export function hostUsage({ AllocDirStats, CPU, DiskStats, Memory, NetworkStats, Uptime }: HostStats): HostUsage {
   const disks = (DiskStats ?? []).map((disk) => ({
     name: disk.Mountpoint,
     percent: disk.UsedPercent,
@@ -55,6 +81,7 @@ export function hostUsage({ AllocDirStats, CPU, DiskStats, Memory, Uptime }: Hos
     fullest: fileSystems.reduce((most, each) => (each.percent > most.percent ? each : most), NO_DISK),
     fileSystems,
     uptimeSeconds: Uptime,
+    network: networkOf(NetworkStats),
   }
 }
 

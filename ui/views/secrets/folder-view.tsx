@@ -1,7 +1,7 @@
 /** A folder of a KV mount: its secrets and folders, filtered, or a search of everything below it. */
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
-import { ApiError, listSecrets } from '../../api/client.ts'
+import { ApiError } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
@@ -9,10 +9,10 @@ import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
-import { Empty } from '../../components/states.tsx'
+import { Empty, Loading } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { useChanges } from './changes.ts'
-import { FOUND_MAX, type Found, searchNames } from './kv.ts'
+import { FOUND_MAX, type Found, listFolder, searchNames } from './kv.ts'
 import { baseName, folderOf, foldersOf, type KvMount, kvPath, nameFault, viewOf } from './secret-path.ts'
 import { LoadedSecrets, useSecretsResource } from './states.tsx'
 
@@ -47,8 +47,8 @@ export function FolderView({ folder, mount }: FolderViewProps) {
   const maySearch = may(searchPath, mount.version === 2 ? 'read' : 'scan')
   const isDeep = query.has('below') && maySearch
   const [dialog, setDialog] = useState<PathDialogProps['kind']>()
-  const list = useSecretsResource(
-    (signal) => listSecrets(kvPath(mount, 'metadata', folder), { signal }),
+  const list = useSecretsResource<readonly string[]>(
+    (signal, showPart) => listFolder(mount, folder, signal, showPart),
     [mount.path, folder],
   )
   const [changes, setChanges] = useState(0)
@@ -111,7 +111,7 @@ export function FolderView({ folder, mount }: FolderViewProps) {
         <SearchResults mount={mount} folder={folder} wanted={wanted} />
       ) : (
         <LoadedSecrets resource={list}>
-          {(names) => <NameTable mount={mount} folder={folder} names={names} wanted={wanted} mayCreate={mayCreate} />}
+          {(names) => <NameTable {...{ mount, folder, names, wanted, mayCreate }} isPart={list.isPart} />}
         </LoadedSecrets>
       )}
       {isForbidden && (
@@ -129,11 +129,13 @@ export function FolderView({ folder, mount }: FolderViewProps) {
 
 interface NameTableProps extends FolderViewProps {
   readonly names: readonly string[]
+  /** More names are loaded. */
+  readonly isPart: boolean
   readonly wanted: string
   readonly mayCreate: boolean
 }
 
-function NameTable({ folder, mayCreate, mount, names, wanted }: NameTableProps) {
+function NameTable({ folder, isPart, mayCreate, mount, names, wanted }: NameTableProps) {
   const text = wanted.toLowerCase()
   const shown = useMemo(() => names.filter((name) => name.toLowerCase().includes(text)), [names, text])
   const columns = useMemo(() => columnsOf(folder), [folder])
@@ -144,11 +146,14 @@ function NameTable({ folder, mayCreate, mount, names, wanted }: NameTableProps) 
       </Empty>
     )
   }
-  if (shown.length === 0) return <Empty title={`None of ${names.length} names contains this text.`} />
+  if (shown.length === 0) {
+    return isPart ? <Loading /> : <Empty title={`None of ${names.length} names contains this text.`} />
+  }
+  const count = isPart ? `${names.length}+` : names.length
   return (
     <>
       <p class="muted" role="status">
-        {shown.length === names.length ? names.length : `${shown.length} of ${names.length}`} names
+        {shown.length === names.length ? count : `${shown.length} of ${count}`} names
       </p>
       <DataTable label="Names" rows={shown} columns={columns} linkOf={(name) => viewOf(mount.path, folder + name)} />
     </>

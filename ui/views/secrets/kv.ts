@@ -1,5 +1,6 @@
 /** Requests to KV mounts, of version 1 and 2. */
-import { ApiError, type Query, secrets, secretsPath, send } from '../../api/client.ts'
+import { ApiError, listSecrets, type Query, secrets, secretsPath, send } from '../../api/client.ts'
+import type { ShowPart } from '../../app/resource.ts'
 import { isObject, parseJsonText, type SecretData } from './secret-data.ts'
 import { type KvMount, kvPath, nameMatcher } from './secret-path.ts'
 import type { SecretMetadata, SecretSettings, VersionInfo } from './versions.ts'
@@ -28,6 +29,24 @@ export async function readMount(path: string, signal?: AbortSignal): Promise<Mou
 
 export function kvMountOf({ options, path }: Pick<MountInfo, 'path' | 'options'>): KvMount {
   return { path, version: options?.['version'] === '2' ? 2 : 1 }
+}
+
+/** More than a screen shows. */
+const FIRST_NAMES = 100
+
+/** The names in a folder. Shows the first ones of a large folder while all are loaded. */
+export async function listFolder(
+  mount: KvMount,
+  folder: string,
+  signal: AbortSignal,
+  showPart: ShowPart<readonly string[]>,
+): Promise<readonly string[]> {
+  const path = kvPath(mount, 'metadata', folder)
+  const first = await listSecrets(path, { query: { limit: FIRST_NAMES }, signal })
+  // A server without pages answers with all.
+  if (first.length !== FIRST_NAMES) return first
+  showPart(first)
+  return listSecrets(path, { signal })
 }
 
 /** A version of a secret. */

@@ -2,14 +2,14 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
 import { ApiError } from '../../api/client.ts'
-import { type Resource, useResource } from '../../app/resource.ts'
+import { type Resource, type ShowPart, useResource } from '../../app/resource.ts'
 import { isSealed, refreshSession, token } from '../../app/session.ts'
 import { Link } from '../../components/link.tsx'
 import { Empty, ErrorText, Failure, Loading } from '../../components/states.tsx'
 
 /** Data of the secrets core: dropped when the core is sealed or the token changes, and loaded again afterwards. */
 export function useSecretsResource<T>(
-  load: (signal: AbortSignal) => Promise<T>,
+  load: (signal: AbortSignal, showPart: ShowPart<T>) => Promise<T>,
   inputs: readonly unknown[],
 ): Resource<T> {
   return useResource(load, [...inputs, token.value, isSealed.value])

@@ -1,6 +1,4 @@
 /** State of the secrets core behind the page. */
-import { sendJson } from '../../api/client.ts'
-import { useResource } from '../../app/resource.ts'
 import type { SealStatus } from '../../app/session.ts'
 import { Badge } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
@@ -14,18 +12,12 @@ type Details = SealStatus & {
   readonly warnings?: readonly string[]
 }
 
-interface Leader {
-  readonly ha_enabled: boolean
-  readonly leader_address: string
-}
-
 function stateOf({ initialized, sealed }: SealStatus): string {
   if (!initialized) return 'not initialized'
   return sealed ? 'sealed' : 'unsealed'
 }
 
 export function SealFacts({ seal }: { readonly seal: Details }) {
-  const leader = useResource((signal) => sendJson<Leader>('/v1/sys/leader', { signal }), [seal.sealed])
   const facts: readonly (readonly [string, string | undefined])[] = [
     ['Seal type', seal.type],
     [seal.recovery_seal ? 'Recovery shares' : 'Key shares', `${seal.n}, ${seal.t} needed`],
@@ -34,7 +26,6 @@ export function SealFacts({ seal }: { readonly seal: Details }) {
     ['Storage', seal.storage_type],
     ['Cluster', seal.cluster_name],
     ['Cluster ID', seal.cluster_id],
-    ['Active server', leader.data?.ha_enabled ? leader.data.leader_address || 'none' : undefined],
   ]
   return (
     <section class="section">

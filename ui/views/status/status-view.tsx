@@ -11,6 +11,7 @@ import { View } from '../../components/view.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
 import { loadHosts } from '../hosts/host-api.ts'
 import { adviceFor, countBy, type Readiness, type ReadinessCheck, sortedChecks } from './advice.ts'
+import { HaPanel } from './ha-panel.tsx'
 import { SealFacts } from './seal-facts.tsx'
 
 const RELOAD_MS = 5000
@@ -37,6 +38,7 @@ export default function StatusView() {
     <View title="Status" actions={<Button onClick={readiness.reload}>Check again</Button>}>
       <Loaded resource={readiness}>{(data) => <Checks readiness={data} />}</Loaded>
       {features.value?.seal && <SealFacts seal={features.value.seal} />}
+      {features.value?.seal && <HaPanel />}
       {features.value?.isServer && mayReadHosts.value && <Members />}
       {mayReadHosts.value && <HostNumbers />}
       {!mayReadHosts.value && (
