@@ -151,7 +151,7 @@ export class StandbyReads {
   /** False for a token that is not known here. */
   usesAreLimited(token: string): boolean {
     const open = this.#current()
-    return open !== undefined && hasLimitedUses(open.core, token)
+    return open?.core.isActive === true && hasLimitedUses(open.core, token)
   }
 
   /** The core, opened again if it is stale. */
