@@ -42,6 +42,8 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
+  /** Whether the token has a limited number of uses, as far as this server knows. */
+  readonly usesAreLimited: (token: string | undefined) => boolean
   /** The header `X-Vault-Index` for the newest state. */
   readonly state: () => string
   /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
@@ -180,6 +182,7 @@ export class HaRouting {
       // A sealed core ends a stream: for a caller at another server, that one repeats the request.
       return server.isServing && isSameTerm() && (hops === 0 || coreState() === 'unsealed')
     }
+    const usesAreLimited = this.#options.usesAreLimited(call.token)
     const moved = isLasting ? this.#watch(signal, () => !isSameTerm()) : undefined
     let isStreamed = false
     try {
@@ -192,10 +195,10 @@ export class HaRouting {
       if (isConfirmed) return { answer: isRead ? answer : this.#withState(answer) }
       if (answer instanceof BegunStream) await answer.close()
       const status = answer instanceof WholeAnswer ? answer.status : 200
-      // A refusal may depend on a state that was not the newest.
-      if (isRead || (status >= 400 && status < 500)) return undefined
+      // A refusal may depend on a state that was not the newest. The next attempt would take another use of a limited token.
+      if (!usesAreLimited && (isRead || (status >= 400 && status < 500))) return undefined
       // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
-      return { answer: status >= 500 ? unknownOutcome('changed') : answer }
+      return { answer: isRead || status >= 400 ? unknownOutcome('changed') : answer }
     } finally {
       if (!isStreamed) moved?.stop()
     }
@@ -223,7 +226,8 @@ export class HaRouting {
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const holder = () => server.lease?.holder?.serverId
     // A server that steps down still answers what it has begun.
-    const moved = isRead
+    const mayRepeat = isRead && !this.#options.usesAreLimited(call.token)
+    const moved = mayRepeat
       ? this.#watch(signal, () => holder() !== target)
       : this.#watch(signal, () => holder() !== undefined && holder() !== target, LAST_ANSWER_MS)
     let isStreamed = false
@@ -235,7 +239,7 @@ export class HaRouting {
     } catch (error) {
       if (!(error instanceof Refusal) || signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
-      if (wasNotSent || (isRead && isLost(error))) return undefined
+      if (wasNotSent || (mayRepeat && isLost(error))) return undefined
       const isSame = holder() === target
       if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
       throw error

@@ -56,6 +56,7 @@ class ScriptedMember implements RoleState {
       serverId: () => name,
       coreState: () => (this.isOpen ? 'unsealed' : 'sealed'),
       state: () => '',
+      usesAreLimited: () => false,
       answerHere: async () => undefined,
       forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,

@@ -20,7 +20,7 @@ import type { ReplicationPart } from './dr.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
 import { RowQuestions } from '../standby/row-questions.ts'
 import { coreEngines, ownEngines } from './engines.ts'
-import { StandbyReads } from '../standby/standby-reads.ts'
+import { hasLimitedUses, StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
@@ -99,6 +99,7 @@ export class HaPart implements HaSide {
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
+      usesAreLimited: (token) => this.#usesAreLimited(token),
       state: () => stateHeader(store.clusterId, store.position().sequence),
       answerHere: async (name, call) => (this.#isOwn ? await this.#reads?.answer(name, call) : undefined),
       forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
@@ -231,6 +232,12 @@ export class HaPart implements HaSide {
         if (core().isActive) await core().enterStandby()
       },
     }
+  }
+
+  #usesAreLimited(token: string | undefined): boolean {
+    const core = this.#core()
+    if (token === undefined) return false
+    return core.isActive ? hasLimitedUses(core, token) : (this.#reads?.usesAreLimited(token) ?? false)
   }
 
   get isServing(): boolean {

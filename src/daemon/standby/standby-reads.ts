@@ -148,6 +148,12 @@ export class StandbyReads {
     }
   }
 
+  /** False for a token that is not known here. */
+  usesAreLimited(token: string): boolean {
+    const open = this.#current()
+    return open?.core.isActive === true && hasLimitedUses(open.core, token)
+  }
+
   /** The core, opened again if it is stale. */
   #current(): ReadCore | undefined {
     if (this.#open && this.#isStale) this.#reopen()
@@ -201,6 +207,12 @@ export class StandbyReads {
   }
 }
 
+/** Whether a valid token has a limited number of uses. */
+export function hasLimitedUses(core: SecretsCore, token: string): boolean {
+  const entry = core.open.tokens.find(token, core.now())
+  return entry !== undefined && entry.usesLeft !== 0
+}
+
 /** Whether an entry belongs to a mount of the key-value engine, whose entries are read for each request. */
 function isSecret(core: SecretsCore, path: string): boolean {
   const [, uuid] = /^logical\/([^/]+)\//.exec(path) ?? []
@@ -215,5 +227,5 @@ function canAnswer(core: SecretsCore, { raw, remote, token }: Call): boolean {
   const resolved = core.find(params['path'] ?? '')
   if (resolved?.mount.record.type !== 'kv') return false
   if (core.open.storage.list(AUDIT_DEVICES, { limit: 1 }).length > 0) return false
-  return core.knows(token, remote) && core.open.tokens.find(token, core.now())?.usesLeft === 0
+  return core.knows(token, remote) && !hasLimitedUses(core, token)
 }
