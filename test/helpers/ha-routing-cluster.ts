@@ -110,8 +110,8 @@ export class ScriptedCluster {
       activeSinceMs: 0,
       leaseMs: 0,
       term,
-      isReleased: false,
       clockMs: 0,
+      isReleased: false,
     }
     for (const member of this.#members) {
       if (member.isKilled) continue

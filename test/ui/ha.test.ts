@@ -1,7 +1,7 @@
 /** What the web interface says about the servers of a highly available core. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { type HaMember, haSummary } from '../../ui/views/status/ha.ts'
+import { type HaMember, haSummary, isServerOfPage } from '../../ui/views/status/ha.ts'
 
 function member(name: string, role: string, over: Partial<HaMember> = {}): HaMember {
   const address = `https://${name}:4646`
@@ -41,4 +41,17 @@ test('without the right to list the servers, only the active one is named', () =
     'https://s1:4646 is active; this server forwards requests to it.',
   )
   assert.equal(haSummary({ ...known, activeAddress: '', isActive: false }).kind, 'bad')
+})
+
+test('the server of the page is marked, also if the active server has answered for it', () => {
+  const [active, standby] = [member('s1', 'active', { is_self: true }), member('s2', 'standby')]
+  assert.deepEqual(
+    [active, standby].map((each) => isServerOfPage(each, true, 's1:4646')),
+    [true, false],
+  )
+  assert.deepEqual(
+    [active, standby].map((each) => isServerOfPage(each, false, 's2:4646')),
+    [false, true],
+  )
+  assert.equal(isServerOfPage({ ...standby, api_address: 'no address' }, false, 's2:4646'), false)
 })

@@ -48,6 +48,8 @@ export interface StandbyReadsOptions extends Pick<CoreOptions, 'engines' | 'own'
   readonly questions: RowQuestions
   /** Applies what has arrived without waiting for more. */
   readonly hurry: () => void
+  /** The newest known time of the active server's clock; 0 while unknown. */
+  readonly activeMs: () => number
 }
 
 interface ReadCore {
@@ -137,6 +139,7 @@ export class StandbyReads {
     // The core may have been closed, or an entry of another kind applied, meanwhile.
     const now = this.#current()
     if (!now || !canAnswer(now.core, call)) return undefined
+    now.core.advanceClock(this.#options.activeMs())
     try {
       const answer = await now.operations.get(name)?.run(call.raw, call, undefined)
       return answer instanceof WholeAnswer && answer.status < 500 ? answer : undefined

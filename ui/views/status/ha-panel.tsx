@@ -3,7 +3,7 @@ import { useResource } from '../../app/resource.ts'
 import { isSealed, token } from '../../app/session.ts'
 import { Badge, Time } from '../../components/format.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { type HaMember, haSummary, readHa } from './ha.ts'
+import { haSummary, type HaReport, isServerOfPage, readHa } from './ha.ts'
 
 const RELOAD_MS = 5000
 
@@ -20,7 +20,7 @@ export function HaPanel() {
           {text}
         </p>
         {data.members ? (
-          <MemberTable members={data.members} />
+          <MemberTable members={data.members} isActive={data.isActive} />
         ) : (
           <p class="muted">The servers are shown to tokens that may read sys/ha/members.</p>
         )}
@@ -29,7 +29,14 @@ export function HaPanel() {
   )
 }
 
-function MemberTable({ members }: { readonly members: readonly HaMember[] }) {
+interface MemberTableProps {
+  readonly members: NonNullable<HaReport['members']>
+  /** Whether the server of the page is the active one. */
+  readonly isActive: boolean
+}
+
+function MemberTable({ isActive, members }: MemberTableProps) {
+  const isHere = (member: (typeof members)[number]) => isServerOfPage(member, isActive, window.location.host)
   return (
     <div class="wide">
       <table class="plain-table">
@@ -48,7 +55,7 @@ function MemberTable({ members }: { readonly members: readonly HaMember[] }) {
           {members.map((member) => (
             <tr key={member.name}>
               <th scope="row">
-                {member.name} {member.is_self && <span class="muted">(this server)</span>}
+                {member.name} {isHere(member) && <span class="muted">(this server)</span>}
               </th>
               <td>
                 <Badge state={member.role} />
@@ -57,7 +64,7 @@ function MemberTable({ members }: { readonly members: readonly HaMember[] }) {
               <td>{member.lag}</td>
               <td>{member.position}</td>
               <td>{member.version}</td>
-              <td>{member.is_self ? <span class="muted">–</span> : <Time at={member.last_seen} />}</td>
+              <td>{isHere(member) ? <span class="muted">–</span> : <Time at={member.last_seen} />}</td>
             </tr>
           ))}
         </tbody>

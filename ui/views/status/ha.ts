@@ -18,7 +18,14 @@ export interface HaMember {
   /** Commits that it has not applied yet. */
   readonly lag: number
   readonly last_seen: string
+  /** Of the server that answered, which is the active one: a standby forwards the request. */
   readonly is_self: boolean
+}
+
+/** Whether it is the server of the page; `pageHost` is the name and port in its address. */
+export function isServerOfPage({ api_address, is_self, role }: HaMember, isActive: boolean, pageHost: string): boolean {
+  if (isActive) return is_self
+  return role !== 'active' && URL.canParse(api_address) && new URL(api_address).host === pageHost
 }
 
 export interface HaReport {
