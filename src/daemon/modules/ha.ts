@@ -12,7 +12,7 @@ import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
 import { localFirst } from '../../ha/leader-placement.ts'
 import { HaServer } from '../../ha/ha-server.ts'
-import type { MemberState } from '../../ha/lease/lease.ts'
+import { LOST_MS, memberOf } from './ha-members.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call } from '../../platform/operation.ts'
@@ -38,8 +38,6 @@ const LEAVE_MS = 2000
 /** Interval at which a standby looks whether it is ready, and number of new rows after which its entries are verified again. */
 const READY_LOOK_MS = 500
 const VERIFY_ROWS = 20_000
-/** A member that has not reported for this time is lost. */
-const LOST_MS = 5 * TIMINGS.haReportMs
 
 export interface HaPartOptions {
   readonly config: Config
@@ -333,22 +331,6 @@ function stateOf(core: SecretsCore): HaCore['state'] {
   // A restore opens the core again, or seals it.
   const isOpen = core.isActive || core.isSuspended
   return isOpen || core.barrier.standby.isHeld ? 'unsealed' : 'sealed'
-}
-
-function memberOf(
-  { apiAddress, atMs, name, row, serverId, state, version }: MemberState,
-  {
-    activeRow,
-    holder,
-    own,
-  }: { readonly activeRow: number; readonly holder: string | undefined; readonly own: string | undefined },
-): HaMember {
-  // The lease says which one is active; a report may be two seconds old, or the last one of a server that was killed.
-  const reported = state === 'active' && serverId !== holder ? 'standby' : state
-  const current = serverId === holder && state === 'standby' ? 'active' : reported
-  const role = Date.now() - atMs > LOST_MS ? 'lost' : current
-  const lag = Math.max(0, activeRow - row)
-  return { name, serverId, apiAddress, version, role, position: row, lag, lastSeenMs: atMs, isSelf: serverId === own }
 }
 
 /** A connection of its own: large log streams of the other one do not delay a renewal of the lease. */

@@ -100,16 +100,20 @@ function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit
       reason: 'not initialized: the database is empty and was not empty before; see the log of the server',
     }
   }
-  if (!core.isInitialised && core.options.ha && insteadOfInit !== undefined) {
-    return { ok: false, reason: 'not initialized: copies the entries of another server, next: outpost operator unseal' }
-  }
   if (!core.isInitialised) {
-    return { ok: false, reason: `not initialized, ${insteadOfInit ?? 'next: outpost operator init'}` }
+    return { ok: false, reason: notInitialised(core.options.ha !== undefined, insteadOfInit) }
   }
   if (core.isSecondary && !core.isSealed) return { ok: true, reason: 'unsealed, standby of its primary' }
   return core.isActive || core.isHaStandby
     ? { ok: true, reason: 'unsealed' }
     : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }
+}
+
+/** `insteadOfInit`: while another server of the region has a core. */
+export function notInitialised(isHa: boolean, insteadOfInit: string | undefined): string {
+  if (insteadOfInit === undefined) return 'not initialized, next: outpost operator init'
+  if (isHa) return 'not initialized: copies the entries of another server, next: outpost operator unseal'
+  return `not initialized, ${insteadOfInit}`
 }
 
 /** Requests are served while one device writes them; a broken chain needs an operator. */
