@@ -118,13 +118,13 @@ export async function haWalk(cluster: LocalHaCluster, print: (line: string) => v
   const step = (what: string) => print(`${((performance.now() - startedMs) / 1000).toFixed(2).padStart(8)} s  ${what}`)
   const first = await cluster.activeServer()
   const standby = cluster.servers.find((server) => server !== first) ?? first
-  const writes = new WriteLoop(cluster)
   const watch = new WatchCommand(cluster, standby)
+  await cluster.until('the watch is connected', async () => {
+    await cluster.ask(standby, 'PUT', '/v1/secret/data/walk/0', { data: {} })
+    return watch.paths.has('0')
+  })
+  const writes = new WriteLoop(cluster)
   try {
-    await cluster.until('the watch is connected', async () => {
-      await cluster.ask(standby, 'PUT', '/v1/secret/data/walk/0', { data: {} })
-      return watch.paths.has('0')
-    })
     await writes.more(WRITES)
     step(`${first.name} is active; writes through all servers, a watch through ${standby.name}`)
     await measured('kill -9 of the active server', async (active) => active.process.kill())
@@ -186,7 +186,7 @@ export async function haWalk(cluster: LocalHaCluster, print: (line: string) => v
     const isWatched = () => missing().length === 0
     await cluster.until('the watch has received each acknowledged write', isWatched, WATCH_MS).catch(() => {
       const numbers = missing().map(({ number }) => number)
-      throw new Error(`the watch lacks ${numbers.length} writes, the first is ${numbers[0]}: ${watch.errors}`)
+      throw new Error(`the watch lacks the writes ${numbers.join(', ')}: ${watch.errors}`)
     })
     const refused = [...writes.refused].map(([why, count]) => `${count} × ${why}`).join(', ')
     step(`all ${writes.acknowledged.length} acknowledged writes exist, and the watch has received each of them`)

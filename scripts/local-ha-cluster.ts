@@ -42,6 +42,8 @@ export interface HaClusterOptions {
   readonly serverSettings?: string
   /** Further environment of a server. */
   readonly environmentOf?: (server: string) => Readonly<Record<string, string>>
+  /** Further lines of the configuration of each server. */
+  readonly configuration?: readonly string[]
   /** Called when a process ends that was not killed here. */
   readonly onEnd?: (name: string, how: string) => void
   /** Aborts waiting. */
@@ -256,6 +258,7 @@ export class LocalHaCluster {
       `server {\n  enabled = true\n  ha {\n    enabled = true\n    replicas = ${this.#replicas}\n  }\n}`,
       `nats { servers = [${this.nats.map(({ url }) => `"${url}"`).join(', ')}] }`,
       'limits { http_max_conns_per_client = 0 }',
+      ...(this.#options.configuration ?? []),
       ...(this.#options.serverSettings === undefined ? [] : [this.#options.serverSettings]),
     ]
     writeFileSync(file, `${lines.join('\n')}\n`, { mode: 0o600 })
@@ -450,7 +453,7 @@ async function request(
 }
 
 /** Free ports outside the range of outgoing connections. A process that is restarted needs its old one. */
-async function freePorts(count: number): Promise<number[]> {
+export async function freePorts(count: number): Promise<number[]> {
   const ports: number[] = []
   while (ports.length < count) {
     const port = 20_000 + Math.floor(Math.random() * 12_000)

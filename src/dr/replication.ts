@@ -67,6 +67,8 @@ export type {
   RoleTransitions,
 } from './state/replication-context.ts'
 
+const PORT_CLOSED = 'opening the cluster port failed, the next activation token opens it'
+
 export type DrMode = ReplicationRecord['mode']
 
 export class Replication {
@@ -169,8 +171,11 @@ export class Replication {
     if (deposed && store.role !== 'fenced') await store.setRole('fenced', deposed.epoch)
     if (!deposed && store.role === 'replica') await store.setRole('own')
     await this.#resumeTree()
-    await this.#startPrimary(false)
-    await this.#fencing.awaitSecondaries()
+    const { member } = this.#context
+    // A member of an HA cluster serves its clients without the link rather than not at all.
+    if (member) await this.#attempt(PORT_CLOSED, () => this.#startPrimary(false))
+    else await this.#startPrimary(false)
+    if (!member?.follows) await this.#fencing.awaitSecondaries()
   }
 
   /** A rebuild of the Merkle tree reads all entries: the start does not wait for it, and an unreadable entry does not prevent the start. */
@@ -384,9 +389,7 @@ export class Replication {
     await this.#attempt('opening the secrets core after the promotion failed', () =>
       this.#context.transition.toPrimary(),
     )
-    await this.#attempt('opening the cluster port failed, the next activation token opens it', () =>
-      this.#startPrimary(true),
-    )
+    await this.#attempt(PORT_CLOSED, () => this.#startPrimary(true))
   }
 
   updatePrimary(

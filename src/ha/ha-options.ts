@@ -7,12 +7,20 @@ export type HaPhase = 'starting' | 'standby' | 'taking over' | 'active' | 'stepp
 
 /** The secrets core, as this module uses it. */
 export interface HaCore {
-  /** `unsealed`: the server holds the root key and may become active. */
+  /** `unsealed`: the server may become active: it holds the root key, or it is a DR secondary. */
   readonly state: 'uninitialized' | 'sealed' | 'unsealed'
+  /**
+   * This server is a DR secondary without the root key, such as before its initial sync. It may be active, so that the cluster follows its primary,
+   * and yields to a member that has the key.
+   */
+  readonly lacksKey?: boolean
   /** The core's clock. */
   nowMs(): number
-  /** Opens the core on the entries of the database. `clockMs`: its clock must not start before this time. */
-  open(clockMs: number): Promise<void>
+  /**
+   * Opens the core on the entries of the database. `clockMs`: its clock must not start before this time. `idleMs`: how long no server was active;
+   * undefined if that is not known.
+   */
+  open(term: { readonly clockMs: number; readonly idleMs: number | undefined }): Promise<void>
   /**
    * Closes the core; resolves when its commits are durable or have failed. `isOrderly`: the lease is still valid, so requests in progress
    * may end first, for a short time.

@@ -18,7 +18,6 @@ const HELD_MS = 30_000
 const RETRY_MS = 100
 /** Time for the answer of a server that is not active any more to a write. */
 const LAST_ANSWER_MS = 1000
-const IDLE_LOOK_MS = 20
 /** A request that was forwarded so often is not forwarded again. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
@@ -29,6 +28,8 @@ export interface ForwardTarget {
   readonly serverId: string
   readonly signal: AbortSignal
 }
+
+const IDLE_LOOK_MS = 20
 
 /** The role of this server, and the active one. */
 export interface RoleState
@@ -41,6 +42,8 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
+  /** Whether the token has a limited number of uses, as far as this server knows. */
+  readonly usesAreLimited: (token: string | undefined) => boolean
   /** The header `X-Vault-Index` for the newest state. */
   readonly state: () => string
   /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
@@ -71,8 +74,8 @@ const MOVED = new Error('another server is active')
 
 export class HaRouting {
   readonly #options: HaRoutingOptions
-  /** Requests that are executed, forwarded or wait. */
-  #inProgress = 0
+  /** Requests in progress, without those that wait for changes. */
+  #held = 0
 
   constructor(options: HaRoutingOptions) {
     this.#options = options
@@ -81,7 +84,7 @@ export class HaRouting {
   /** Resolves when no request is in progress, or after `ms`. */
   async idle(ms: number): Promise<void> {
     const endMs = performance.now() + ms
-    while (this.#inProgress > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
+    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
   }
 
   /** The operation for any member. */
@@ -103,16 +106,25 @@ export class HaRouting {
       begun(await operation.run(now.raw === raw ? input : operation.input.parse(now.raw), now, about))
     const request = { operation, call, run, path, isRead, isLasting: isRead && lasting.isLasting(raw) }
     if (path === 'sys/init' && !isRead && coreState() === 'uninitialized') return this.#initialize(() => run(call))
-    this.#inProgress++
-    const first = await this.#held(request).finally(() => this.#inProgress--)
+    const first = await this.#answered(request)
     const { answer } = first
     if (!(answer instanceof StreamedAnswer) || !first.moved) return answer
     const chunks = this.#resumed(request, { ...first, answer, moved: first.moved })
     return new StreamedAnswer(answer.headers, chunks, answer.accessor)
   }
 
+  async #answered(request: RoutedRequest): Promise<Attempt> {
+    const held = request.isLasting ? 0 : 1
+    this.#held += held
+    try {
+      return await this.#untilAnswered(request)
+    } finally {
+      this.#held -= held
+    }
+  }
+
   /** Executes the request at the active server. While there is none, it waits. */
-  async #held(request: RoutedRequest): Promise<Attempt> {
+  async #untilAnswered(request: RoutedRequest): Promise<Attempt> {
     const { lasting, server } = this.#options
     const { signal } = request.call
     const startedAtMs = performance.now()
@@ -170,6 +182,7 @@ export class HaRouting {
       // A sealed core ends a stream: for a caller at another server, that one repeats the request.
       return server.isServing && isSameTerm() && (hops === 0 || coreState() === 'unsealed')
     }
+    const usesAreLimited = this.#options.usesAreLimited(call.token)
     const moved = isLasting ? this.#watch(signal, () => !isSameTerm()) : undefined
     let isStreamed = false
     try {
@@ -182,10 +195,10 @@ export class HaRouting {
       if (isConfirmed) return { answer: isRead ? answer : this.#withState(answer) }
       if (answer instanceof BegunStream) await answer.close()
       const status = answer instanceof WholeAnswer ? answer.status : 200
-      // A refusal may depend on a state that was not the newest.
-      if (isRead || (status >= 400 && status < 500)) return undefined
+      // A refusal may depend on a state that was not the newest. The next attempt would take another use of a limited token.
+      if (!usesAreLimited && (isRead || (status >= 400 && status < 500))) return undefined
       // Committed: the stream has acknowledged it. Other outcomes are unknown to the caller.
-      return { answer: status >= 500 ? unknownOutcome('changed') : answer }
+      return { answer: isRead || status >= 400 ? unknownOutcome('changed') : answer }
     } finally {
       if (!isStreamed) moved?.stop()
     }
@@ -199,16 +212,22 @@ export class HaRouting {
   }
 
   /** Undefined when the request must be repeated. */
-  async #forward({ call: { signal }, isRead, operation }: RoutedRequest, call: Call): Promise<Attempt | undefined> {
+  async #forward(
+    { call: { signal }, isLasting, isRead, operation }: RoutedRequest,
+    call: Call,
+  ): Promise<Attempt | undefined> {
     const { forward, serverId, server } = this.#options
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
-    const own = isRead && call.hops === 0 ? await this.#options.answerHere(operation.name, call) : undefined
-    if (own) return { answer: own }
+    if (isRead && !isLasting && call.hops === 0 && operation.output === 'answer') {
+      const answer = await this.#options.answerHere(operation.name, call)
+      if (answer) return { answer }
+    }
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const holder = () => server.lease?.holder?.serverId
     // A server that steps down still answers what it has begun.
-    const moved = isRead
+    const mayRepeat = isRead && !this.#options.usesAreLimited(call.token)
+    const moved = mayRepeat
       ? this.#watch(signal, () => holder() !== target)
       : this.#watch(signal, () => holder() !== undefined && holder() !== target, LAST_ANSWER_MS)
     let isStreamed = false
@@ -220,8 +239,9 @@ export class HaRouting {
     } catch (error) {
       if (!(error instanceof Refusal) || signal.aborted) throw error
       const wasNotSent = error.code === 'not_active' || error.code === 'not_connected'
-      if (wasNotSent || (isRead && isLost(error))) return undefined
-      if (isLost(error)) return { answer: unknownOutcome(holder() === target ? 'did not respond' : 'changed') }
+      if (wasNotSent || (mayRepeat && isLost(error))) return undefined
+      const isSame = holder() === target
+      if (isLost(error)) return { answer: unknownOutcome(isSame ? 'did not respond' : 'changed') }
       throw error
     } finally {
       if (!isStreamed) moved.stop()
@@ -238,7 +258,7 @@ export class HaRouting {
       if (!isMoved) await this.#change(RETRY_MS, signal)
       const raw = cursor === undefined ? call.raw : lasting.resumed(call.raw, cursor)
       try {
-        const { answer, ...rest } = await this.#held({ ...request, call: changedCall(call, { raw }) })
+        const { answer, ...rest } = await this.#answered({ ...request, call: changedCall(call, { raw }) })
         if (answer instanceof StreamedAnswer && rest.moved) return { ...rest, answer, moved: rest.moved }
         if (answer instanceof WholeAnswer) return answer
         throw new Fault('a request for a stream has another answer')
@@ -274,7 +294,7 @@ export class HaRouting {
     const { trouble } = this.#options.server
     const why =
       trouble === undefined ? 'no server of the cluster is active' : `no server of the cluster is active: ${trouble}`
-    return new Refusal('unavailable', `${why}; sys/ha-status lists the servers`, { 'Retry-After': '1' })
+    return new Refusal('unavailable', `${why}; "outpost status" on each server shows its state`, { 'Retry-After': '1' })
   }
 
   /** Resolves when something may have changed, or after `ms`. */

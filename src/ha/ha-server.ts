@@ -55,6 +55,8 @@ export class HaServer {
   #hasOpened = false
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
+  /** When this active server was seen without its root key. */
+  #keylessSinceMs = Number.POSITIVE_INFINITY
   #changing: Promise<unknown> = Promise.resolve()
   #wake: (() => void) | undefined
   #isStepDownRequested = false
@@ -141,6 +143,11 @@ export class HaServer {
     }
   }
 
+  /** Cluster addresses of the other members, as they have reported them. */
+  get otherClusterAddresses(): readonly string[] {
+    return this.#parts?.reports.otherClusterAddresses ?? []
+  }
+
   async removeMember(name: string): Promise<void> {
     await this.#parts?.bucket.removeMember(name)
   }
@@ -210,13 +217,26 @@ export class HaServer {
     if (isFull && this.#phase === 'active') void this.#yieldToAnother('the disk is full')
   }
 
-  async #yieldToAnother(reason: string): Promise<void> {
+  /** Whether an unsealed member could take over. */
+  async #hasSuccessor(): Promise<boolean> {
     const { serverId } = this.#options
     const members = await this.members().catch(() => [])
     const isHeard = (member: MemberState) => this.#parts?.reports.isHeard(member) ?? false
-    const canTakeOver = (member: MemberState) =>
-      member.serverId !== serverId && member.state === 'standby' && isHeard(member)
-    if (members.some(canTakeOver)) await this.#leaveTerm(reason, true)
+    return members.some((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
+  }
+
+  /** Looks at the members after they have reported twice: the same change may have taken the key from all of them. */
+  async #yieldToKeyHolder(): Promise<void> {
+    this.#keylessSinceMs = Math.min(this.#keylessSinceMs, this.#nowMs())
+    if (this.#nowMs() - this.#keylessSinceMs < 2 * TIMINGS.haReportMs) return
+    this.#keylessSinceMs = this.#nowMs()
+    if (!(await this.#hasSuccessor())) return
+    this.#pausedUntilMs = this.#nowMs() + STEP_DOWN_PAUSE_MS
+    await this.#leaveTerm('an unsealed member can take over', true)
+  }
+
+  async #yieldToAnother(reason: string): Promise<void> {
+    if (await this.#hasSuccessor()) await this.#leaveTerm(reason, true)
     else this.#logger.warn('this server stays active, no other member can take over', { reason })
   }
 
@@ -265,6 +285,7 @@ export class HaServer {
       wallMs: this.#wallMs,
       state: () => this.#state(),
       isServing: () => this.isServing,
+      isStopped: () => this.#isStopped,
       warn: (message, error) => this.#warn(message, error),
     })
     this.#fault = undefined
@@ -282,17 +303,20 @@ export class HaServer {
     if (this.#phase === 'active' && this.#hasOpened && core.state !== 'unsealed') {
       return this.#leaveTerm('the secrets core was sealed', true)
     }
+    if (this.#phase === 'active' && core.lacksKey) return this.#yieldToKeyHolder()
+    this.#keylessSinceMs = Number.POSITIVE_INFINITY
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
     this.#setFailing()
-    const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
+    const yields = this.#nowMs() < this.#pausedUntilMs || core.lacksKey
+    const waitMs = yields ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
     await this.#exclusive(() => this.#takeOver(parts, true))
   }
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
-    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && store.isWhole
+    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.isJoining
     return isReady && this.#followingTrouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
@@ -308,7 +332,8 @@ export class HaServer {
     try {
       await parts.follower.stop()
       await this.#beginTerm(parts)
-      if (opensCore) await core.open(parts.lease.holder?.clockMs ?? 0)
+      const { holder, idleMs } = parts.lease
+      if (opensCore) await core.open({ clockMs: holder?.clockMs ?? 0, idleMs })
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
       this.#setPhase('active')
       this.#openFault = undefined
@@ -364,7 +389,10 @@ export class HaServer {
   async #publishBase({ stream }: OpenParts): Promise<void> {
     const { store } = this.#options
     const position = positionOf(store.position())
-    const [part] = encodeMessage({ kind: 'base', clusterId: store.clusterId, position }, stream.messageBytesMax)
+    const [part] = encodeMessage(
+      { kind: 'base', clusterId: store.clusterId, position, role: store.roleDigest },
+      stream.messageBytesMax,
+    )
     if (!part) throw new Error('a message has no part')
     await stream.publish(part, 0, this.#termEnded.signal)
     await store.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
@@ -443,10 +471,12 @@ export class HaServer {
 
   #state(): MemberState {
     const { addresses, core, name, serverId, store, version } = this.#options
-    const state = this.#phase === 'active' ? 'active' : core.state === 'unsealed' ? 'standby' : core.state
+    const passive = core.lacksKey ? 'sealed' : core.state === 'unsealed' ? 'standby' : core.state
+    const state = this.#phase === 'active' ? 'active' : passive
+    const { api: apiAddress, cluster: clusterAddress } = addresses()
     const { applied } = this.positions
     const row = store.position().sequence
-    return { name, serverId, apiAddress: addresses().api, version, state, row, applied, atMs: this.#wallMs() }
+    return { name, serverId, apiAddress, clusterAddress, version, state, row, applied, atMs: this.#wallMs() }
   }
 
   #setPhase(phase: HaPhase): void {

@@ -8,6 +8,8 @@ const TRIM_MS = 60_000
 const EXPIRY_MS = 24 * 3600 * 1000
 /** Messages that stay in the stream although every member has applied them. */
 const RETAINED_MESSAGES = 10_000
+/** A restore or an initial sync writes all entries to the stream. */
+const RETAINED_BYTES = 256 << 20
 /** A member that has missed this many reports is lost. */
 const MISSED_REPORTS = 5
 
@@ -26,6 +28,8 @@ export class MemberReports {
   #reporting: NodeJS.Timeout | undefined
   #trimming: NodeJS.Timeout | undefined
   #isStopped = false
+  /** Of the members at the last report. */
+  otherClusterAddresses: readonly string[] = []
 
   constructor(options: MemberReportsOptions) {
     this.#options = options
@@ -52,7 +56,16 @@ export class MemberReports {
 
   async #report(): Promise<void> {
     const { bucket, self, warn } = this.#options
-    await bucket.writeMember(self()).catch((error: unknown) => warn('member state not reported, retrying', error))
+    try {
+      const own = self()
+      await bucket.writeMember(own)
+      const others = (await bucket.members()).filter(({ name }) => name !== own.name)
+      this.otherClusterAddresses = others
+        .map(({ clusterAddress }) => clusterAddress)
+        .filter((address) => address !== '')
+    } catch (error) {
+      warn('member state not reported, retrying', error)
+    }
     if (!this.#isStopped) this.#reporting = setTimeout(() => void this.#report(), TIMINGS.haReportMs).unref()
   }
 
@@ -62,5 +75,8 @@ export class MemberReports {
     const awaited = (await bucket.members()).filter(({ atMs }) => wallMs() - atMs < EXPIRY_MS)
     const applied = Math.min(self().applied, ...awaited.map((member) => member.applied))
     await stream.trim(applied - RETAINED_MESSAGES)
+    const { bytes, last } = await stream.bounds()
+    const missingBytes = (last - applied) * stream.messageBytesMax
+    if (bytes > RETAINED_BYTES && missingBytes < RETAINED_BYTES / 2) await stream.trimBytes(RETAINED_BYTES)
   }
 }

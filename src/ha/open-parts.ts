@@ -1,5 +1,6 @@
 /** The parts of a member that need NATS: opened once it answers, and served to the other members. */
 import type { NatsConnection } from '@nats-io/transport-node'
+import { Fault } from '../platform/errors.ts'
 import { serveRow } from './active-row.ts'
 import { serveCopies } from './copy/member-copy.ts'
 import type { HaServerOptions } from './ha-options.ts'
@@ -25,6 +26,7 @@ export interface PartsOwner {
   readonly wallMs: () => number
   readonly state: () => MemberState
   readonly isServing: () => boolean
+  readonly isStopped: () => boolean
   readonly warn: (message: string, error: unknown) => void
 }
 
@@ -38,16 +40,12 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     const bucket = await HaBucket.open(connection, region, replicas)
     const common = { connection, region, store, stream, bucket, logger, warn }
     const follower = new StreamFollower({ ...common, serverId: () => serverId, wallMs })
-    const lease = new ActiveLease({
-      bucket,
-      self: () => holderOf(options),
-      nowMs: owner.nowMs,
-      wallMs,
-      coreMs: () => options.core.nowMs(),
-    })
+    const clocks = { nowMs: owner.nowMs, wallMs, coreMs: () => options.core.nowMs() }
+    const lease = new ActiveLease({ bucket, self: () => holderOf(options), ...clocks })
     const reports = new MemberReports({ bucket, stream, self: state, isServing, wallMs, warn })
     const streams = [stream.name, bucket.streamName]
     const placement = new LeaderPlacement({ connection, streams, isActive: isServing, warn })
+    if (owner.isStopped()) throw new Fault('the server stops')
     reports.start()
     placement.start()
     serveCopies({ connection, region, serverId, store, logger })

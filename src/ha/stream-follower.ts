@@ -9,8 +9,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
+import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { LoggedGroup } from '../storage/store/commit-log.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
+import { LEFT } from '../storage/store/stream-mark.ts'
 import { copyFromMember, pickSource } from './copy/member-copy.ts'
 import type { HaBucket } from './lease/lease.ts'
 import { type CommitMessage, MessageAssembler, samePosition } from './stream/commit-message.ts'
@@ -34,7 +36,9 @@ export interface StreamFollowerOptions {
 export class StreamFollower {
   readonly #options: StreamFollowerOptions
   #following: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined
-  /** Row at which a copy of the entries is complete. */
+  /** Since when the stream ends before the applied position. */
+  #shorterSinceMs: number | undefined
+  /** Message of the stream at which a copy of the entries is complete. */
   #copiedAt = 0
   /** The database is a state of the stream, or will be its first one. */
   isJoined = false
@@ -100,10 +104,15 @@ export class StreamFollower {
     for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
       this.received = message.sequence + message.pending
       await applier.add(message)
-      if (!store.isWhole && store.position().sequence >= this.#copiedAt) await store.finishCopy()
+      await this.#finishCopy()
       this.trouble = undefined
     }
     await applier.flush()
+  }
+
+  async #finishCopy(): Promise<void> {
+    const { store } = this.#options
+    if (store.isJoining && (store.streamMark?.position ?? 0) >= this.#copiedAt) await store.finishMemberCopy()
   }
 
   /** Makes the database one that the stream continues. False while this server cannot become active. */
@@ -113,8 +122,8 @@ export class StreamFollower {
     const mark = store.streamMark
     if (mark?.stream === stream.identity) {
       this.#requireNoOwnCommits(mark.row)
-      if (mark.position > last) throw lostMessages(last, mark.position)
-      if (!store.isWhole || mark.position + 1 < first) await this.#copy(signal)
+      this.#requireLast(last, mark.position)
+      if (store.isJoining || mark.position + 1 < first) await this.#copy(signal)
       return true
     }
     // The first active server writes where the stream begins.
@@ -128,22 +137,41 @@ export class StreamFollower {
   }
 
   /** True if the stream begins with the state of this database. */
-  async #joinAt({ clusterId, position }: Extract<CommitMessage, { kind: 'base' }>): Promise<boolean> {
+  async #joinAt({ clusterId, position, role }: Extract<CommitMessage, { kind: 'base' }>): Promise<boolean> {
     const { store, stream } = this.#options
     const here = store.position()
     const isEmpty = here.sequence === 0
     if (!isEmpty && store.clusterId !== clusterId) throw otherCluster(store.clusterId, clusterId)
-    if (!samePosition(here, position)) return false
-    const mark = { stream: stream.identity, position: 1 }
+    // A DR secondary of the cluster has the same entries in another role.
+    if (!samePosition(here, position) || store.roleDigest !== role) return false
     if (isEmpty) {
-      await store.beginCopy(here, clusterId, mark)
-      await store.finishCopy()
+      const mark = { stream: stream.identity, position: 1 }
+      const plain = { role: store.role, epoch: store.epoch, isCopying: false, shared: [] }
+      await store.beginMemberCopy({ ...plain, position: here, clusterId, mark })
+      await store.finishMemberCopy()
     } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
     return true
   }
 
+  /**
+   * Throws if the stream ends before the applied position. After a partition, the former leader of the stream answers with an older state
+   * for some time; only when that does not end, messages are lost, which is a Refusal.
+   */
+  #requireLast(last: number, applied: number): void {
+    if (applied <= last) {
+      this.#shorterSinceMs = undefined
+      return
+    }
+    // A takeover would continue the stream before messages that other members have applied.
+    this.isJoined = false
+    this.#shorterSinceMs ??= performance.now()
+    if (performance.now() - this.#shorterSinceMs >= TIMINGS.haStaleMs) throw lostMessages(last, applied)
+    throw new Error(`NATS answers with an older state of the commit stream (${last}, applied ${applied})`)
+  }
+
   /** Throws a Refusal if the database has commits after a row that are not in the stream. */
   #requireNoOwnCommits(row: number): void {
+    if (row === LEFT) throw otherRole()
     const own = this.#options.store.position().sequence - row
     if (own > 0) throw ownCommits(own, this.#options.stream.name)
   }
@@ -155,8 +183,8 @@ export class StreamFollower {
     const source = pickSource(await bucket.members(), serverId(), wallMs())
     const startedAtMs = performance.now()
     const copied = await copyFromMember({ connection, region, source, store, stream: stream.identity, signal })
-    this.#copiedAt = copied.sequence
-    if (store.position().sequence >= copied.sequence) await store.finishCopy()
+    this.#copiedAt = copied.completeAt
+    await this.#finishCopy()
     const tookMs = Math.round(performance.now() - startedAtMs)
     const { entries } = copied
     logger.info('entries copied from another member', { member: source.name, entries, took_ms: tookMs })
@@ -198,16 +226,20 @@ function otherCluster(own: string, streams: string): Refusal {
 function ownCommits(count: number, stream: string): Refusal {
   return new Refusal(
     'conflict',
-    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha; ${JOIN}; to keep its ` +
-      `entries instead, stop all servers, delete the stream (nats stream rm ${stream}), and start this server first`,
+    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha or after the stream was deleted; ${JOIN}; to keep its ` +
+      `entries instead, stop all servers, delete the stream ${stream}, and start this server first; see "Delete the stream" in docs/operating/ha.md`,
   )
+}
+
+function otherRole(): Refusal {
+  return new Refusal('conflict', `the DR replication of this server was changed while server.ha was off; ${JOIN}`)
 }
 
 function lostMessages(last: number, applied: number): Refusal {
   return new Refusal(
     'conflict',
     `the commit stream ends at message ${last}, this server has applied ${applied}: NATS lost acknowledged messages. Stop all ` +
-      'servers, delete the stream, and start the server with the highest position first',
+      'servers, delete the stream, and start the server with the highest position first; see "NATS lost the stream" in docs/operating/ha.md',
   )
 }
 

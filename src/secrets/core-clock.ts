@@ -52,6 +52,12 @@ export class CoreClock {
     return trusted.length < marksMs.length
   }
 
+  /** Moves the clock forward to a time that the clock of another server has reached. Ignored if that is more than a day ahead. */
+  advanceTo(otherMs: number): void {
+    const nowMs = this.now()
+    if (otherMs > nowMs && otherMs - this.#sources.wall() <= MARK_AHEAD_MAX_MS) this.#timeMs = otherMs
+  }
+
   /** The earlier of this clock and the machine's: what has expired by it has expired by both. */
   certain(): number {
     return Math.min(this.now(), this.#sources.wall())

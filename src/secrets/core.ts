@@ -184,6 +184,11 @@ export class SecretsCore implements Core {
     return this.#clock.now()
   }
 
+  /** A standby that answers reads must not accept what has expired for the active server. */
+  advanceClock(activeMs: number): void {
+    this.#clock.advanceTo(activeMs)
+  }
+
   /** The machine's clock, in milliseconds since 1970. */
   wallMs(): number {
     return this.#time.wall()
@@ -258,6 +263,11 @@ export class SecretsCore implements Core {
     })
   }
 
+  /** Between `suspend` and `resume`. */
+  get isSuspended(): boolean {
+    return this.#isSuspended
+  }
+
   /** A restored snapshot has replaced all entries: the core stays inactive until `resume`. */
   suspend(): void {
     void this.#close()
@@ -276,6 +286,7 @@ export class SecretsCore implements Core {
    * root key is kept. Resolves after agents were notified.
    */
   async enterStandby(): Promise<void> {
+    this.#isSuspended = false
     const closed = this.#close()
     await Promise.all([closed.then(() => this.options.seal.enterStandby()), this.#invalidateTokens()])
     this.options.logger.info('secrets core in standby')
@@ -344,17 +355,16 @@ export class SecretsCore implements Core {
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
       // The standby key is no longer held if a promotion was finished, which has activated the core.
-      else if (this.barrier.standby.isHeld) this.options.logger.info(this.#standbyMessage)
+      else if (this.barrier.standby.isHeld)
+        this.options.logger.info(
+          this.isSecondary
+            ? 'this server is a DR secondary and holds the root key of its primary'
+            : 'this server is a standby and holds the root key of its cluster',
+        )
     } catch (error) {
       await this.seal()
       throw error
     }
-  }
-
-  get #standbyMessage(): string {
-    return this.isSecondary
-      ? 'this server is a DR secondary and holds the root key of its primary'
-      : 'this server is a standby and holds the root key of its cluster'
   }
 
   get wrapping(): ResponseWrapping {

@@ -16,10 +16,10 @@ import { temporaryDirectory } from './temporary-directory.ts'
 const members = new WeakMap<TestContext, HaTestMember[]>()
 
 /** A nats-server that syncs each message. */
-export function startJetStream(t: TestContext, options = {}): Promise<NatsServer> {
+export function startJetStream(t: TestContext, options = {}, directory = temporaryDirectory(t)): Promise<NatsServer> {
   members.set(t, [])
   t.after(() => Promise.all((members.get(t) ?? []).map((member) => member.end())))
-  return startNatsServer(t, jetStreamConfiguration(temporaryDirectory(t), options))
+  return startNatsServer(t, jetStreamConfiguration(directory, options))
 }
 
 export class HaTestMember {
@@ -36,7 +36,7 @@ export class HaTestMember {
   static async start(t: TestContext, nats: NatsServer, name: string, path?: string): Promise<HaTestMember> {
     const store = await SqliteStore.open(path ?? join(temporaryDirectory(t), 'secrets.db'))
     const member: HaTestMember = new HaTestMember(nats, name, store)
-    await store.joinCommitLog(member.server.commitLog)
+    store.joinCommitLog(member.server.commitLog)
     member.server.start()
     members.get(t)?.push(member)
     return member
@@ -64,7 +64,7 @@ export class HaTestMember {
           return core.state
         },
         nowMs: () => core.nowMs,
-        async open(clockMs) {
+        async open({ clockMs }) {
           core.clockMs = clockMs
           core.isOpen = true
           core.opened++

@@ -54,6 +54,7 @@ class ScriptedMember implements RoleState {
       serverId: () => name,
       coreState: () => (this.isOpen ? 'unsealed' : 'sealed'),
       state: () => '',
+      usesAreLimited: () => false,
       answerHere: async () => undefined,
       forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,
@@ -110,8 +111,8 @@ export class ScriptedCluster {
       activeSinceMs: 0,
       leaseMs: 0,
       term,
-      isReleased: false,
       clockMs: 0,
+      isReleased: false,
     }
     for (const member of this.#members) {
       if (member.isKilled) continue

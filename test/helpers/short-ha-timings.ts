@@ -6,4 +6,5 @@ process.env['OUTPOST_TIMINGS'] ??= JSON.stringify({
   haPollMs: 50,
   haReportMs: 200,
   haFailingMs: 500,
+  haStaleMs: 1500,
 })

@@ -83,3 +83,13 @@ test('the core clock and the machine clock agree on this machine', () => {
   assert.ok(to >= from)
   assert.ok(Math.abs(wall() - Date.now()) < 60_000)
 })
+
+test('the core clock advances to that of another server, and does not go back to its machine', () => {
+  const machine = new Machine()
+  const began = machine.clock.now()
+  machine.clock.advanceTo(began + HOUR)
+  assert.equal(machine.clock.now(), began + HOUR)
+  machine.clock.advanceTo(began)
+  machine.clock.advanceTo(began + 2 * DAY)
+  assert.equal(machine.clock.now(), began + HOUR)
+})

@@ -30,6 +30,7 @@ test('identity and userpass behave as in the recorded transcript', async (t) => 
         why: 'what generate could not serve is refused at once',
         ours: /^400 .*qr_size/,
       },
+      { exchange: 'validate bad id', what: 'errors[0]', why: 'with the advice to log in again', ours: /log in again/ },
       { exchange: /^admin-generate qr -?5$/, what: 'status', why: 'there is no such method', ours: /^400/ },
       {
         exchange: /^(validate (wrong code 6|right code)|login single phase same code)/,

@@ -45,6 +45,7 @@ const DIFFERENCES: readonly Difference[] = [
   text('init bad {"secret_shares":"x"}', PLAIN, /"secret_shares\\": expected a whole number/),
   text('init bad JSON', PLAIN, /^"failed to decode JSON input: /),
   text(/^(wrong 3 \(threshold\)|dup x third)$/, HINTS, /^"unseal failed, invalid key: the key shares/),
+  text(/^update (idle|after cancel)$/, HINTS, /^"no root generation in progress: .*; start again"$/),
   text('wrong share 3', HINTS, /^"root generation aborted: the key shares/),
   text('start bad otp', 'also says which length', /^"OTP string has incorrect length: .* 26 /),
   text('start again', 'there is one namespace', /^"root generation already in progress"$/),

@@ -57,6 +57,8 @@ export const DEFAULT_TIMINGS = {
   haRequestMs: 500,
   /** Failing requests about the lease are a fault after this time, longer than any election in NATS. */
   haFailingMs: 15_000,
+  /** For this time after a partition, a NATS server may answer with an older state of the stream (22 s were seen). */
+  haStaleMs: 60_000,
 } as const satisfies Readonly<Record<string, number>>
 
 type TimingName = keyof typeof DEFAULT_TIMINGS

@@ -1,6 +1,9 @@
 /**
  * Connects the dr module: the store that it ships, the core that opens and closes with the role, and the endpoints that change the
  * role. The dr module itself has no keys.
+ *
+ * In an HA cluster the dr module runs on the active server, from `begin` to `end`, with the state that all members share. Another member knows
+ * the mode, verifies the role when it is unsealed, and drops a root key that does not fit the entries any more.
  */
 import type { Barrier } from '../../storage/barrier/barrier.ts'
 import { KEYRING_PATH } from '../../storage/barrier/keyring.ts'
@@ -10,7 +13,9 @@ import { unwrapAt } from './unwrap.ts'
 import { messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { type MembershipKey, parseBundle, Replication, type RoleTransitions } from '../../dr/replication.ts'
-import { certificatesIn } from '../../dr/state/replication-state.ts'
+import { fenceStateOf } from '../../dr/primary/fencing.ts'
+import { certificatesIn, recordIn, type ReplicationRecord, STATE_PATH } from '../../dr/state/replication-state.ts'
+import { RoleCode } from '../../dr/state/role-code.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { ReplicationMode, DrReplication, ReplicationSide } from '../../secrets/dr-endpoints/dr-replication.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
@@ -32,7 +37,17 @@ export interface ReplicationOptions {
   readonly barrier: Barrier
   /** API address of this process; empty while unknown. */
   readonly apiAddress: () => string
+  /** Set for a member of an HA cluster. */
+  readonly members?: ReplicationMembers | undefined
 }
+
+export interface ReplicationMembers {
+  readonly otherClusterAddresses: () => readonly string[]
+}
+
+/** Another server was active so shortly before this one that a promotion in between would have fenced that one. */
+const FOLLOWS_MS = 15_000
+const NOT_ACTIVE = 'this server is not the active one of its cluster: DR replication runs on the active server'
 
 export class ReplicationPart implements ReplicationSide {
   readonly unwrap = unwrapAt
@@ -42,7 +57,10 @@ export class ReplicationPart implements ReplicationSide {
   #replication: Replication | undefined
   /** The last known status, for metrics and readiness, which do not wait. */
   #last: Readonly<Record<string, unknown>> = { mode: 'disabled' }
-  #stopWatching: (() => void) | undefined
+  #stopWatching: readonly (() => void)[] = []
+  /** Of a member of an HA cluster that is not the active one. */
+  #inspected: string | undefined
+  #record: { readonly value: Uint8Array | undefined; readonly record: ReplicationRecord } | undefined
 
   constructor(options: ReplicationOptions) {
     this.#options = options
@@ -52,7 +70,15 @@ export class ReplicationPart implements ReplicationSide {
   readonly operationToken = operationTokenIn(() => this.#options.store)
 
   get mode(): ReplicationMode {
-    return this.#replication?.mode ?? 'disabled'
+    return this.#replication?.mode ?? this.#stored.mode
+  }
+
+  /** The stored state, as a member of an HA cluster reads it while it is not the active one. Throws a Fault for a damaged state. */
+  get #stored(): ReplicationRecord {
+    const { store } = this.#options
+    const value = store.get(STATE_PATH)?.value
+    if (!this.#record || this.#record.value !== value) this.#record = { value, record: recordIn(store) }
+    return this.#record.record
   }
 
   /** PEM of the certificates of the replication link. */
@@ -62,17 +88,43 @@ export class ReplicationPart implements ReplicationSide {
 
   /** Why the server stays sealed: its replication role was changed by another program. */
   get refusal(): string | undefined {
-    return this.#replication?.refusal
+    return this.#replication?.refusal ?? this.#inspected
   }
 
   get last(): Readonly<Record<string, unknown>> {
     return this.#last
   }
 
-  /** Continues in the role of the database; `core` opens and closes with the role from now on. */
+  /**
+   * Continues in the role of the database; `core` opens and closes with the role from now on. A member of an HA cluster continues when it becomes
+   * active.
+   */
   async open(core: SecretsCore): Promise<void> {
-    const { barrier, config, logger, store, version } = this.#options
+    const { members, store } = this.#options
     this.#core = core
+    this.#stopWatching = [store.onAppended(() => this.#checkHeldKey()), store.onOrder(() => this.#dropHeldKey())]
+    if (members) return void this.#stored
+    await this.#start()
+    await this.refresh()
+  }
+
+  /** This member is active. `idleMs`: how long no server was active; undefined if that is not known. */
+  async begin(idleMs: number | undefined): Promise<void> {
+    await this.#start({ follows: idleMs !== undefined && idleMs < FOLLOWS_MS })
+    await this.refresh()
+  }
+
+  /** This member is no longer active. Commits that wait for a secondary fail. */
+  async end(): Promise<void> {
+    const ending = this.#replication
+    await ending?.close()
+    // The mode is that of the stored state from now on.
+    this.#replication = undefined
+    this.#last = { mode: this.mode }
+  }
+
+  async #start(member?: { readonly follows: boolean }): Promise<void> {
+    const { barrier, config, logger, members, store, version } = this.#options
     this.#replication = await Replication.open({
       store,
       logger,
@@ -80,34 +132,56 @@ export class ReplicationPart implements ReplicationSide {
       settings: config.server.replication,
       dataDir: config.dataDir,
       listenAddress: { host: config.addresses.cluster, port: config.ports.cluster },
-      addresses: () => ({ api: this.#options.apiAddress(), cluster: this.clusterAddress }),
+      addresses: () => {
+        const others = members?.otherClusterAddresses() ?? []
+        return { api: this.#options.apiAddress(), cluster: this.clusterAddress, ...(members && { others }) }
+      },
       secrets: {
         protect: (name, value) => barrier.protect(name, value),
         reveal: (name, value) => barrier.reveal(name, value),
       },
       membership: membershipOf(barrier),
       transition: this.#transition(),
+      ...(member && { member }),
     })
     await this.#endOperationToken()
-    this.#stopWatching = store.onAppended(() => this.#checkHeldKey())
     this.#noteAddress()
-    await this.refresh()
   }
 
   /** Removes an operation token that a crash left after the promotion that used it. */
   async #endOperationToken(): Promise<void> {
-    const isKept = this.operationToken.read() !== undefined || this.operationToken.generation !== undefined
-    if (this.mode !== 'secondary' && isKept) await this.operationToken.write(undefined)
+    const { generation } = this.operationToken
+    const entry = this.operationToken.read()
+    const isKept = entry !== undefined || generation !== undefined
+    // Another member of an HA cluster may have removed the token.
+    const isRemoved = entry === undefined && generation !== undefined
+    if (isRemoved || (this.mode !== 'secondary' && isKept)) await this.operationToken.write(undefined)
   }
 
   /** See `ReplicationSide`. */
   async unsealed(): Promise<void> {
-    await this.#replication?.unsealed()
+    if (this.#replication) return this.#replication.unsealed()
+    if (this.#options.members) await this.#inspect()
+  }
+
+  /** Verifies the role of a member that is not the active one. */
+  async #inspect(): Promise<void> {
+    const { barrier, logger, store } = this.#options
+    try {
+      await new RoleCode(membershipOf(barrier)).inspect(this.#stored, store)
+      this.#inspected = undefined
+    } catch (error) {
+      this.#inspected = messageOf(error)
+      logger.error('the replication role was changed by another program, the server stays sealed', {
+        error: this.#inspected,
+      })
+      throw error
+    }
   }
 
   /** Stops; the role stays for the next start. */
   async close(): Promise<void> {
-    this.#stopWatching?.()
+    for (const stop of this.#stopWatching) stop()
     await this.#replication?.close()
   }
 
@@ -121,7 +195,7 @@ export class ReplicationPart implements ReplicationSide {
   }
 
   async #status(): Promise<Readonly<Record<string, unknown>>> {
-    this.#last = (await this.#replication?.status()) ?? { mode: 'disabled' }
+    this.#last = (await this.#replication?.status()) ?? { mode: this.mode }
     return this.#last
   }
 
@@ -164,29 +238,48 @@ export class ReplicationPart implements ReplicationSide {
     await barrier.standby.verified(() => undefined, true)
   }
 
-  /** Detects a rekey of the primary: the held root key is then invalid. */
+  /** Entries were replaced: a key that does not open them is of no use. */
+  #dropHeldKey(): void {
+    const { barrier, store } = this.#options
+    if (store.get(KEYRING_PATH) === undefined) barrier.standby.forget()
+    else this.#checkHeldKey()
+  }
+
+  /** Detects a rekey of the primary, or of the active server: the held root key is then invalid. */
   #checkHeldKey(): void {
-    const { barrier, logger, store } = this.#options
-    if (!barrier.standby.isHeld || this.mode !== 'secondary') return
+    const { barrier, logger, members, store } = this.#options
+    if (!barrier.standby.isHeld || (this.mode !== 'secondary' && !members)) return
     try {
       if (store.get(KEYRING_PATH) === undefined || barrier.standby.fits()) return
     } catch (error) {
       logger.error('keyring of the primary unreadable', { error: messageOf(error) })
       return
     }
-    logger.warn('this secondary is sealed: its primary has another root key (a rekey); next: outpost operator unseal')
+    const whose =
+      this.mode === 'secondary' ? 'this secondary is sealed: its primary' : 'this server is sealed: the cluster'
+    logger.warn(`${whose} has another root key (a rekey); next: outpost operator unseal`)
+  }
+
+  get #storedBrief() {
+    const isBootstrapping = this.#stored.upstream !== undefined && !this.#options.store.isWhole
+    return { mode: isBootstrapping ? 'bootstrapping' : this.mode, sync: 'off' }
+  }
+
+  get #storedFence() {
+    const { config, store } = this.#options
+    return fenceStateOf({ context: { store, settings: config.server.replication }, state: this.#stored }, undefined)
   }
 
   /** The services of the endpoints. */
   #endpoints(): DrReplication {
     const replication = () => {
-      if (!this.#replication) throw new Error('replication has not started')
-      return this.#replication
+      if (this.#replication) return this.#replication
+      throw new Refusal('unavailable', this.#options.members ? NOT_ACTIVE : 'replication has not started')
     }
     const mode = () => this.mode
-    const fence = () => this.#replication?.fence
-    const brief = () => this.#replication?.brief ?? { mode: 'disabled', sync: 'off' }
-    const address = () => this.#replication?.primaryAddress
+    const fence = () => (this.#replication ? this.#replication.fence : this.#storedFence)
+    const brief = () => this.#replication?.brief ?? this.#storedBrief
+    const address = () => this.#replication?.primaryAddress ?? this.#stored.upstream?.api
     const warnings = () => this.#replication?.warnings ?? []
     const listening = async (change: Promise<void>) => {
       await change

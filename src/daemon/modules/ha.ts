@@ -16,10 +16,11 @@ import type { MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call } from '../../platform/operation.ts'
+import type { ReplicationPart } from './dr.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
 import { RowQuestions } from '../standby/row-questions.ts'
 import { coreEngines, ownEngines } from './engines.ts'
-import { StandbyReads } from '../standby/standby-reads.ts'
+import { hasLimitedUses, StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
@@ -47,6 +48,8 @@ export interface HaPartOptions {
   readonly store: SqliteStore
   readonly apiAddress: () => string
   readonly clusterAddress: () => string
+  /** DR replication, which runs on the active server. */
+  readonly replication: () => Pick<ReplicationPart, 'begin' | 'end'>
 }
 
 /** The other members, as this module reaches them. */
@@ -96,8 +99,9 @@ export class HaPart implements HaSide {
       server: this.#server,
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
+      usesAreLimited: (token) => this.#usesAreLimited(token),
       state: () => stateHeader(store.clusterId, store.position().sequence),
-      answerHere: async (name, call) => await this.#reads?.answer(name, call),
+      answerHere: async (name, call) => (this.#isOwn ? await this.#reads?.answer(name, call) : undefined),
       forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
       lasting: watchRequests,
     })
@@ -106,6 +110,10 @@ export class HaPart implements HaSide {
   get #requiredPeers(): HaPeers {
     if (!this.#peers) throw new Refusal('unavailable', 'the server is starting, try again')
     return this.#peers
+  }
+
+  get otherClusterAddresses(): readonly string[] {
+    return this.#server.otherClusterAddresses
   }
 
   get commitLog(): CommitLog {
@@ -126,6 +134,7 @@ export class HaPart implements HaSide {
       rootKey: () => this.#core().barrier.standby.copy(),
       questions: new RowQuestions(() => this.#server.activeRow()),
       hurry: () => this.#server.hurry(),
+      activeMs: () => this.#server.lease?.holder?.clockMs ?? 0,
     })
   }
 
@@ -133,14 +142,28 @@ export class HaPart implements HaSide {
   start(peers: HaPeers): void {
     this.#peers = peers
     this.#server.start()
+    // The entry set of the read core follows groups only.
+    this.#options.store.onOrder(() => this.#closeReads())
     this.#verifying = setInterval(() => void this.#keepReady(), READY_LOOK_MS).unref()
+  }
+
+  #closeReads(): void {
+    this.#verifiedRow = -1
+    this.#reads?.close()
+  }
+
+  /** False for a member of a DR secondary or of a fenced primary, which serve nothing. */
+  get #isOwn(): boolean {
+    const core = this.#core()
+    return !core.isSecondary && core.fence === undefined
   }
 
   /** Verifies the entries of a standby, and opens them for reads. */
   async #keepReady(): Promise<void> {
     const { logger, store } = this.#options
     const { standby } = this.#core().barrier
-    const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole
+    this.#keepRootKey()
+    const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole && this.#isOwn
     if (this.#isPreparing || !isReady()) return isReady() ? undefined : this.#reads?.close()
     this.#isPreparing = true
     try {
@@ -151,6 +174,18 @@ export class HaPart implements HaSide {
       logger.warn('entries not verified', { error: messageOf(error) })
     } finally {
       this.#isPreparing = false
+    }
+  }
+
+  /** The active server may have replaced the root key. */
+  #keepRootKey(): void {
+    const { logger } = this.#options
+    const { standby } = this.#core().barrier
+    try {
+      if (this.#server.phase !== 'standby' || !standby.isHeld || standby.fits()) return
+      logger.warn('this standby is sealed: the root key was replaced while it was away; next: outpost operator unseal')
+    } catch (error) {
+      logger.debug('keyring not readable', { error: messageOf(error) })
     }
   }
 
@@ -171,23 +206,38 @@ export class HaPart implements HaSide {
 
   #haCore(): HaCore {
     const core = this.#core
+    const { replication } = this.#options
     return {
       get state() {
         return stateOf(core())
       },
+      get lacksKey() {
+        return core().isSecondary && !core().isActive && !core().barrier.standby.isHeld
+      },
       nowMs: () => core().now(),
-      open: (clockMs) => {
+      open: async ({ clockMs, idleMs }) => {
         this.#reads?.close()
-        return core().leaveStandby(clockMs)
+        await replication().begin(idleMs)
+        if (!core().isSecondary) await core().leaveStandby(clockMs)
       },
       async close(isOrderly) {
         const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
         while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
-        if (!core().isActive) return
-        if (isOrderly) await core().saveAuditHeads()
-        await core().enterStandby()
+        if (core().isActive && isOrderly) await core().saveAuditHeads()
+        // The core refuses commits at once; those that wait for a DR secondary fail with the end of the replication.
+        const closing = core().isActive || core().isSuspended ? core().enterStandby() : undefined
+        await replication().end()
+        await closing
+        // A promotion has ended meanwhile.
+        if (core().isActive) await core().enterStandby()
       },
     }
+  }
+
+  #usesAreLimited(token: string | undefined): boolean {
+    const core = this.#core()
+    if (token === undefined) return false
+    return core.isActive ? hasLimitedUses(core, token) : (this.#reads?.usesAreLimited(token) ?? false)
   }
 
   get isServing(): boolean {
@@ -199,7 +249,8 @@ export class HaPart implements HaSide {
   }
 
   get role(): HaSide['role'] {
-    return this.#server.isServing && this.#core().isActive ? 'active' : 'standby'
+    const core = this.#core()
+    return this.#server.isServing && (core.isActive || core.isSecondary) ? 'active' : 'standby'
   }
 
   get active(): HaActive | undefined {
@@ -276,8 +327,12 @@ export class HaPart implements HaSide {
 }
 
 function stateOf(core: SecretsCore): HaCore['state'] {
+  // A DR secondary follows its primary also while it is sealed, and before its initial sync.
+  if (core.isSecondary) return 'unsealed'
   if (!core.isInitialised) return 'uninitialized'
-  return core.isActive || core.barrier.standby.isHeld ? 'unsealed' : 'sealed'
+  // A restore opens the core again, or seals it.
+  const isOpen = core.isActive || core.isSuspended
+  return isOpen || core.barrier.standby.isHeld ? 'unsealed' : 'sealed'
 }
 
 function memberOf(

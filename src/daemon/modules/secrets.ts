@@ -104,7 +104,7 @@ export class SecretsModule {
     begun.defer(() => store.close())
     const Ha = options.config.server.ha.enabled ? (await import('./ha.ts')).HaPart : undefined
     const module = new SecretsModule(options, store, Ha)
-    if (module.ha) await store.joinCommitLog(module.ha.commitLog)
+    if (module.ha) store.joinCommitLog(module.ha.commitLog)
     begun.defer(() => module.ha?.stop())
     begun.defer(() => module.replication.close())
     await module.replication.open(module.core)
@@ -154,6 +154,7 @@ export class SecretsModule {
       store,
       barrier,
       apiAddress,
+      ...(Ha && { members: { otherClusterAddresses: () => this.ha?.otherClusterAddresses ?? [] } }),
     })
     this.#seal = new Seal(
       store,
@@ -176,6 +177,7 @@ export class SecretsModule {
           store,
           apiAddress,
           clusterAddress: () => this.replication.clusterAddress,
+          replication: () => this.replication,
         },
         () => this.core,
       )
@@ -308,7 +310,11 @@ export class SecretsModule {
         await this.core.activateOrSeal()
         for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
       }
-      await this.#keepKeys()
+      // Only the active server changes keys.
+      if (this.core.isActive) {
+        if (isRotationDue(this.core)) await this.core.barrier.rotate()
+        await this.core.barrier.removeSuccessors()
+      }
     } catch (error) {
       why = messageOf(error)
       if (why !== said)
@@ -320,20 +326,6 @@ export class SecretsModule {
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()
-  }
-
-  /** Only the active server changes keys. A standby looks whether its root key was replaced. */
-  async #keepKeys(): Promise<void> {
-    const { core } = this
-    const { barrier } = core
-    if (core.isHaStandby && !barrier.standby.fits()) {
-      this.#logger.warn(
-        'this standby is sealed: the root key was replaced while it was away; next: outpost operator unseal',
-      )
-    }
-    if (!core.isActive) return
-    if (isRotationDue(core)) await barrier.rotate()
-    await barrier.removeSuccessors()
   }
 
   #stopTicking(): void {

@@ -100,6 +100,9 @@ function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit
       reason: 'not initialized: the database is empty and was not empty before; see the log of the server',
     }
   }
+  if (!core.isInitialised && core.options.ha && insteadOfInit !== undefined) {
+    return { ok: false, reason: 'not initialized: copies the entries of another server, next: outpost operator unseal' }
+  }
   if (!core.isInitialised) {
     return { ok: false, reason: `not initialized, ${insteadOfInit ?? 'next: outpost operator init'}` }
   }

@@ -48,6 +48,8 @@ export interface StandbyReadsOptions extends Pick<CoreOptions, 'engines' | 'own'
   readonly questions: RowQuestions
   /** Applies what has arrived without waiting for more. */
   readonly hurry: () => void
+  /** The newest known time of the active server's clock; 0 while unknown. */
+  readonly activeMs: () => number
 }
 
 interface ReadCore {
@@ -137,12 +139,19 @@ export class StandbyReads {
     // The core may have been closed, or an entry of another kind applied, meanwhile.
     const now = this.#current()
     if (!now || !canAnswer(now.core, call)) return undefined
+    now.core.advanceClock(this.#options.activeMs())
     try {
       const answer = await now.operations.get(name)?.run(call.raw, call, undefined)
       return answer instanceof WholeAnswer && answer.status < 500 ? answer : undefined
     } catch {
       return undefined
     }
+  }
+
+  /** False for a token that is not known here. */
+  usesAreLimited(token: string): boolean {
+    const open = this.#current()
+    return open?.core.isActive === true && hasLimitedUses(open.core, token)
   }
 
   /** The core, opened again if it is stale. */
@@ -198,6 +207,12 @@ export class StandbyReads {
   }
 }
 
+/** Whether a valid token has a limited number of uses. */
+export function hasLimitedUses(core: SecretsCore, token: string): boolean {
+  const entry = core.open.tokens.find(token, core.now())
+  return entry !== undefined && entry.usesLeft !== 0
+}
+
 /** Whether an entry belongs to a mount of the key-value engine, whose entries are read for each request. */
 function isSecret(core: SecretsCore, path: string): boolean {
   const [, uuid] = /^logical\/([^/]+)\//.exec(path) ?? []
@@ -212,5 +227,5 @@ function canAnswer(core: SecretsCore, { raw, remote, token }: Call): boolean {
   const resolved = core.find(params['path'] ?? '')
   if (resolved?.mount.record.type !== 'kv') return false
   if (core.open.storage.list(AUDIT_DEVICES, { limit: 1 }).length > 0) return false
-  return core.knows(token, remote) && core.open.tokens.find(token, core.now())?.usesLeft === 0
+  return core.knows(token, remote) && !hasLimitedUses(core, token)
 }

@@ -23,6 +23,7 @@ import type { KnownUpstream } from '../state/replication-state.ts'
 
 /** Characters of a PEM or an address. */
 const TEXT_MAX = 16_384
+const ADDRESSES_MAX = 64
 const text = v.pipe(v.string(), v.minLength(1), v.maxLength(TEXT_MAX))
 
 const BUNDLE = v.object({
@@ -32,6 +33,8 @@ const BUNDLE = v.object({
   id: text,
   /** `https://host:port` or `host:port`. */
   cluster_addr: text,
+  /** Of the other members of an HA cluster. */
+  cluster_addrs: v.optional(v.pipe(v.array(text), v.maxLength(ADDRESSES_MAX))),
   api_addr: v.pipe(v.string(), v.maxLength(TEXT_MAX)),
   ca_cert: text,
   client_cert: text,
@@ -143,7 +146,7 @@ export function upstreamOf(bundle: Bundle): KnownUpstream {
     certificate: bundle.client_cert,
     key: bundle.client_key,
     address: bundle.cluster_addr,
-    known: [],
+    known: bundle.cluster_addrs ?? [],
     api: bundle.api_addr,
     hasJoined: false,
   }

@@ -296,7 +296,7 @@ export class Primary {
   #announcement(position: CommitPosition = this.#context.store.position()) {
     const { store, nowMs } = this.#context
     const { api } = this.#context.addresses()
-    return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }
+    return { position, epoch: store.epoch, atMs: nowMs(), addresses: [...this.#registry.clusterAddresses()], api }
   }
 
   #verdict({ connection }: Peer, statement: Statement, proof: Uint8Array | undefined): ProofVerdict {

@@ -57,11 +57,13 @@ export class SecondaryRegistry {
     if (!authority) throw new Refusal('unavailable', 'this primary has no certificate authority yet')
     const key = secrets.reveal(AUTHORITY_KEY, authority.protectedKey)
     const identity = await makeIdentity({ certificate: authority.certificate, key }, 'client', setId, nowMs())
+    const [address, ...others] = this.clusterAddresses()
     const bundle: Bundle = {
       version: 1,
       set_id: setId,
       id: o.id,
-      cluster_addr: this.clusterAddress(),
+      cluster_addr: address,
+      ...(others.length > 0 && { cluster_addrs: others }),
       api_addr: this.#context.addresses().api,
       ca_cert: authority.certificate,
       client_cert: identity.certificate,
@@ -101,9 +103,11 @@ export class SecondaryRegistry {
     }
   }
 
-  /** Address for activations and heartbeats. */
-  clusterAddress(): string {
-    return this.#state.primaryClusterAddr || this.#context.addresses().cluster
+  /** Addresses for activations and heartbeats; at least one. */
+  clusterAddresses(): readonly [string, ...string[]] {
+    const { primaryClusterAddr: given } = this.#state
+    const { cluster, others = [] } = this.#context.addresses()
+    return given === '' ? [cluster, ...others] : [given]
   }
 
   /** Resolves with the fingerprint of its certificate. Throws a Refusal for an ID that is not known. */

@@ -31,7 +31,7 @@ type PreflightContext = Pick<ReplicationContext, 'store' | 'version' | 'addresse
 /** Checks before data is wiped: the primary answers and agrees, clocks match, the disk has space. Changes nothing; rejects with a Refusal. */
 export async function preflight(upstream: KnownUpstream, context: PreflightContext): Promise<void> {
   const { times, nowMs, dataDir } = context
-  const link = await LinkClient.connect(upstream, upstream.address, times.answerMs).catch(failed)
+  const link = await dialFirst(upstream, times.answerMs).catch(failed)
   try {
     const joined = await joinPrimary(link, upstream, context, true).catch(failed)
     const skewMs = Math.abs(nowMs() - joined.atMs)
@@ -62,18 +62,25 @@ function mib(bytes: number): number {
   return Math.ceil(bytes / 2 ** 20)
 }
 
-/** Dials the addresses one after the other. Rejects with a LinkError. */
-export async function dialFirst(upstream: KnownUpstream, answerMs: number, signal: AbortSignal): Promise<LinkClient> {
-  let failure: unknown
-  for (const address of new Set([upstream.address, ...upstream.known])) {
-    signal.throwIfAborted()
-    try {
-      return await LinkClient.connect(upstream, address, answerMs, signal)
-    } catch (error) {
-      failure ??= error
-    }
+/**
+ * Dials all addresses at once; resolves to the first that answers, the others are closed. In an HA cluster only the active server answers, and
+ * the host of another one may not respond at all. Rejects with a LinkError.
+ */
+export async function dialFirst(upstream: KnownUpstream, answerMs: number, signal?: AbortSignal): Promise<LinkClient> {
+  const dials = [...new Set([upstream.address, ...upstream.known])].map((address) => {
+    const given = new AbortController()
+    const ended = signal ? AbortSignal.any([signal, given.signal]) : given.signal
+    const link = LinkClient.connect(upstream, address, answerMs, ended)
+    return { link: link.then((open) => ({ open, given })), given }
+  })
+  try {
+    const first = await Promise.any(dials.map(({ link }) => link))
+    for (const { given } of dials) if (given !== first.given) given.abort()
+    return first.open
+  } catch (error) {
+    signal?.throwIfAborted()
+    throw linkErrorOf(error instanceof AggregateError ? error.errors[0] : error)
   }
-  throw linkErrorOf(failure)
 }
 
 /**

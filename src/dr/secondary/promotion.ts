@@ -121,8 +121,8 @@ export class PromotionNotice {
       const session = await sessionOf(link, upstream.id, times.answerMs)
       if (!session)
         throw new LinkError('version', 'the replaced primary has an older version without proofs: upgrade it')
-      const { api, cluster } = addresses()
-      const announcement = { epoch, api, addresses: [cluster] }
+      const { api, cluster, others = [] } = addresses()
+      const announcement = { epoch, api, addresses: [cluster, ...others] }
       const proof = proofs.of(statements.fence(session, announcement))
       const nonce = randomBytes(session.nonce.length)
       const fenced = await link.call('Fence', { ...announcement, fork, nonce, proof }, times.answerMs)

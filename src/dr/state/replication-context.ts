@@ -77,6 +77,8 @@ export interface MembershipKey {
 export interface AdvertisedAddresses {
   readonly api: string
   readonly cluster: string
+  /** Cluster addresses of the other members of an HA cluster, any of which may serve the link later. */
+  readonly others?: readonly string[]
 }
 
 export interface ReplicationContext {
@@ -90,6 +92,11 @@ export interface ReplicationContext {
   readonly secrets: AuthorityEncryption
   readonly membership: MembershipKey
   readonly transition: RoleTransitions
+  /**
+   * This server is a member of an HA cluster, and this object lives as long as it is the active one. `follows`: another member was active
+   * until a few seconds ago, so a start does not wait for the secondaries.
+   */
+  readonly member?: { readonly follows: boolean }
   readonly now?: () => number
   readonly timings?: Partial<LinkTimings>
 }

@@ -140,7 +140,7 @@ export class ReplicationState {
   constructor(store: ReplicaStore, codeFor: RoleCodeFor = () => undefined) {
     this.#store = store
     this.#codeFor = codeFor
-    this.#now = stateIn(store)
+    this.#now = recordIn(store)
   }
 
   get now(): ReplicationRecord {
@@ -185,12 +185,13 @@ export const NO_LONGER_PRIMARY: Partial<ReplicationRecord> = {
 
 /** PEM of the certificates that this cluster uses on the link; empty without replication. */
 export function certificatesIn(store: ReplicaStore): string[] {
-  const { authority, upstream } = stateIn(store)
+  const { authority, upstream } = recordIn(store)
   const texts = [authority?.serverCertificate, authority?.certificate, upstream?.certificate]
   return texts.filter((text) => text !== undefined)
 }
 
-function stateIn(store: ReplicaStore): ReplicationRecord {
+/** Throws a Fault for a damaged state. */
+export function recordIn(store: Pick<ReplicaStore, 'get'>): ReplicationRecord {
   const entry = store.get(STATE_PATH)
   if (!entry) return NEW
   try {

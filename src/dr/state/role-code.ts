@@ -107,6 +107,15 @@ export class RoleCode {
     }
   }
 
+  /**
+   * As `admit`, for a member of an HA cluster that is not the active one: it does not change the state. A code that the state has must be there from
+   * now on.
+   */
+  async inspect(state: ReplicationRecord, store: RoleStore): Promise<void> {
+    this.#verify(state, store)
+    if (state.code && !store.hasRoleCode) await store.setRoleCode()
+  }
+
   #verify(state: ReplicationRecord, store: RoleStore): void {
     // Data that is about to be wiped has no code and proves nothing.
     const isWiped = state.mode === 'secondary' && state.isWipeDue

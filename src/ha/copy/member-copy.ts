@@ -6,6 +6,7 @@
  * answer may be larger than one message. The caller requests a few entries at a time, which bounds what is in flight.
  */
 import type { Msg, NatsConnection } from '@nats-io/transport-node'
+import * as v from 'valibot'
 import { messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { MerkleResponder } from '../../dr/primary/merkle-responder.ts'
@@ -20,9 +21,8 @@ import {
 } from '../../dr/link/messages.ts'
 import { copyDifference, type CopyProgress, type MerkleSource } from '../../dr/secondary/merkle-sync.ts'
 import { packr } from '../../cluster/nats/message-pack.ts'
-import type { StreamMark } from '../../storage/store/commit-log.ts'
+import type { MemberState as StoreState } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
-import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import type { MemberState } from '../lease/lease.ts'
 
 /** Timeout for the next message of an answer. The first answer may have to build a tree of all entries. */
@@ -39,12 +39,18 @@ const HEARD_MS = 10_000
 
 type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
 
-interface MemberPosition {
-  readonly position: CommitPosition
-  readonly mark: StreamMark
-  readonly clusterId: string
-  readonly epoch: number
-}
+const count = v.pipe(v.number(), v.integer(), v.minValue(0))
+const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
+
+const STATE = v.object({
+  position: v.object({ sequence: count, epoch: count, checksum: octets }),
+  mark: v.object({ stream: v.string(), position: count }),
+  role: v.picklist(['own', 'replica', 'fenced']),
+  epoch: count,
+  isCopying: v.boolean(),
+  clusterId: v.string(),
+  shared: v.array(v.object({ path: v.string(), value: octets })),
+})
 
 function subjectOf(region: string, serverId: string): string {
   return `outpost.${region}.ha.copy.${serverId}`
@@ -121,7 +127,7 @@ async function* answersTo(
   const { method, request } = packr.unpack(payload) as { method: unknown; request: unknown }
   const body = request instanceof Uint8Array ? Buffer.from(request) : Buffer.alloc(0)
   if (!store.tree.isEnabled) await store.tree.enable()
-  if (method === 'Position') yield pack(positionOf(store))
+  if (method === 'State') yield pack(stateOf(store))
   else if (method === 'Pages') yield pack(await responder.pages())
   else if (method === 'Subpages') yield packSmall(await responder.subpages(unpack(METHODS.Subpages.request, body)))
   else if (method === 'Leaves') yield packSmall(await responder.leaves(unpack(METHODS.Leaves.request, body)))
@@ -130,16 +136,11 @@ async function* answersTo(
   } else throw new Error('unknown request')
 }
 
-/** Position in the log and in the stream, of the same transaction. */
-function positionOf(store: SqliteStore): MemberPosition {
-  for (;;) {
-    const before = store.streamMark
-    const position = store.position()
-    if (!before) throw new Error('this member has not joined the commit stream')
-    if (before.position === store.streamMark?.position) {
-      return { position, mark: before, clusterId: store.clusterId, epoch: store.epoch }
-    }
-  }
+/** Throws an Error for a member that could not be a source. */
+function stateOf(store: SqliteStore): StoreState {
+  const { memberState } = store
+  if (!memberState) throw new Error('this member has not joined the commit stream, or copies entries itself')
+  return memberState
 }
 
 export interface MemberCopyOptions {
@@ -152,20 +153,27 @@ export interface MemberCopyOptions {
   readonly signal: AbortSignal
 }
 
-/** Resolves to the row at which the copy is complete. Rejects with errors of NATS and of the store; the copy is then resumed by the next one. */
-export async function copyFromMember(options: MemberCopyOptions): Promise<{ sequence: number; entries: number }> {
+/**
+ * Resolves to the message of the stream at which the copy is complete. Rejects with errors of NATS and of the store; the copy is then resumed
+ * by the next one.
+ */
+export async function copyFromMember(options: MemberCopyOptions): Promise<{ completeAt: number; entries: number }> {
   const { signal, source, store, stream } = options
   const member = new MemberSource(options)
-  const { clusterId, mark, position } = await member.position()
-  if (mark.stream !== stream) throw new Error(`the member ${source.name} has not joined the commit stream`)
+  const from = await member.state()
+  if (from.mark.stream !== stream) throw new Error(`the member ${source.name} has not joined the commit stream`)
   if (!store.tree.isEnabled) await store.tree.enable()
   const progress: CopyProgress = { found: 0, done: 0, bytes: 0 }
   const damaged: string[] = []
-  const sequence = await copyDifference({
+  await copyDifference({
     link: member,
-    store: { ...storeParts(store), beginCopy: (from, id) => store.beginCopy(from, id, mark) },
-    from: position,
-    clusterId,
+    store: {
+      tree: store.tree,
+      beginCopy: () => store.beginMemberCopy(from),
+      copyEntries: (puts, deletes) => store.copyMemberEntries(puts, deletes),
+    },
+    from: from.position,
+    clusterId: from.clusterId,
     progress,
     answerMs: ANSWER_MS,
     signal,
@@ -173,16 +181,8 @@ export async function copyFromMember(options: MemberCopyOptions): Promise<{ sequ
     onDifference: () => undefined,
   })
   if (damaged.length > 0) throw new Error(`${damaged.length} entries of the member ${source.name} are damaged`)
-  return { sequence, entries: progress.done }
-}
-
-/** The methods of the store that a copy uses. */
-function storeParts(store: SqliteStore) {
-  return {
-    tree: store.tree,
-    copyEntries: store.copyEntries.bind(store),
-    beginCopy: store.beginCopy.bind(store),
-  }
+  const { mark } = await member.state()
+  return { completeAt: mark.position, entries: progress.done }
 }
 
 /** The entries of another member. */
@@ -193,13 +193,13 @@ class MemberSource implements MerkleSource {
     this.#options = options
   }
 
-  async position(): Promise<MemberPosition> {
-    return await this.#request('Position', Buffer.alloc(0), (bytes) => packr.unpack(bytes) as MemberPosition)
+  state(): Promise<StoreState> {
+    return this.#request('State', Buffer.alloc(0), (bytes) => unpack(STATE, bytes))
   }
 
   async call<M extends CopyMethod>(method: M, request: RequestOf<M>): Promise<ResponseOf<M>> {
     if (method === 'Ping') {
-      const { epoch, position } = await this.position()
+      const { epoch, position } = await this.state()
       return { position, epoch, setId: '' } as ResponseOf<M>
     }
     return this.#request(

@@ -46,6 +46,7 @@ const MEMBER = v.object({
   name: text,
   serverId: text,
   apiAddress: text,
+  clusterAddress: text,
   version: text,
   state: v.picklist(['active', 'standby', 'sealed', 'uninitialized']),
   /** Sequence of the newest row of the replication log. */
@@ -153,6 +154,10 @@ export class ActiveLease {
   #holder: LeaseHolder | undefined
   #revision = -1
   #seenAtMs = 0
+  /** A change of the entry was seen, so `#seenAtMs` is when a server was active, and not when this one has read the entry first. */
+  #hasSeenChange = false
+  /** How long no server may have been active before this one; undefined if that is not known. */
+  idleMs: number | undefined
   /** While this server holds it. */
   #validUntilMs = Number.NEGATIVE_INFINITY
   #term = 0
@@ -200,6 +205,7 @@ export class ActiveLease {
   }
 
   #see(holder: LeaseHolder | undefined, revision: number): void {
+    this.#hasSeenChange ||= this.#revision >= 0
     this.#holder = holder
     this.#revision = revision
     this.#seenAtMs = this.#options.nowMs()
@@ -216,6 +222,7 @@ export class ActiveLease {
     const { nowMs, wallMs } = this.#options
     const sentAtMs = nowMs()
     const leaseMs = TIMINGS.haLeaseMs
+    const idleMs = this.#hasSeenChange ? sentAtMs - this.#seenAtMs : undefined
     const clockMs = endOfClock(this.#holder)
     const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false, clockMs }
     try {
@@ -223,6 +230,7 @@ export class ActiveLease {
       this.#holder = { ...holder, term: revision }
       this.#revision = this.#term = revision
       this.#validUntilMs = sentAtMs + leaseMs
+      this.idleMs = idleMs
       return true
     } catch {
       return false

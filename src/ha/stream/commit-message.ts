@@ -7,6 +7,8 @@ import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
+import { metaSchema } from '../../storage/snapshot/format/snapshot-archive.ts'
+import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
 
 /** Version of these messages; a server refuses to read another one. */
 export const COMMIT_FORMAT = 1
@@ -23,9 +25,36 @@ const position = v.object({
   ),
 })
 
+/** Entries of the primary of this cluster. */
+const entries = v.array(v.object({ path: v.string(), sequence: whole, value: octets }))
+const row = v.object({ sequence: whole, epoch: whole, atMs: whole, checksum: octets, batch: octets })
+
+/** Orders of replication (`storage/store/replica-writer.ts`). */
+const ORDER = v.variant('do', [
+  v.object({
+    do: v.literal('set role'),
+    role: v.picklist(['own', 'replica', 'fenced']),
+    epoch: v.optional(whole),
+  }),
+  v.object({ do: v.literal('apply'), rows: v.array(row) }),
+  v.object({ do: v.literal('begin copy'), from: position, clusterId: v.optional(name) }),
+  v.object({ do: v.literal('copy'), puts: entries, deletes: v.array(v.string()) }),
+  v.object({ do: v.literal('repair'), asOf: whole, puts: entries, deletes: v.array(v.string()) }),
+  v.object({ do: v.literal('finish copy') }),
+  v.object({ do: v.literal('wipe') }),
+  v.object({ do: v.literal('stage'), at: whole, bytes: octets }),
+  v.object({
+    do: v.literal('restore'),
+    received: v.object({ meta: metaSchema, sha256: name, requires: v.array(v.string()) }),
+  }),
+])
+
 const MESSAGE = v.variant('kind', [
-  /** First message: where the history of the stream begins. The server that writes it has this position. */
-  v.object({ kind: v.literal('base'), clusterId: name, position }),
+  /**
+   * First message: where the history of the stream begins. The server that writes it has this position. `role`: digest of its role and its
+   * state of replication.
+   */
+  v.object({ kind: v.literal('base'), clusterId: name, position, role: name }),
   /** A server became active. No message of an earlier term follows. */
   v.object({ kind: v.literal('term'), term: whole, server: name, position }),
   /**
@@ -41,11 +70,12 @@ const MESSAGE = v.variant('kind', [
     bytes: octets,
     position,
   }),
-  /** The active server replaced all entries, as by a restore: members copy them from it. */
-  v.object({ kind: v.literal('reset'), term: whole, server: name, position }),
+  /** An order of replication, which the active server has verified. `position`: that of the active server before the order. */
+  v.object({ kind: v.literal('order'), term: whole, position, order: ORDER }),
 ])
 
 export type CommitMessage = v.InferOutput<typeof MESSAGE>
+export type OrderMessage = Extract<CommitMessage, { kind: 'order' }>
 export type GroupMessage = Extract<CommitMessage, { kind: 'group' }>
 
 const PART = v.object({
@@ -113,6 +143,18 @@ export class MessageAssembler {
   get isWaiting(): boolean {
     return this.#chunks.length > 0
   }
+}
+
+/** The order as a message has it. */
+export function orderOf(order: ReplicaOrder): OrderMessage['order'] {
+  if (order.do === 'apply') return { do: 'apply', rows: [...order.rows] }
+  if (order.do === 'copy' || order.do === 'repair') {
+    return { ...order, puts: [...order.puts], deletes: [...order.deletes] }
+  }
+  if (order.do === 'restore') {
+    return { do: 'restore', received: { ...order.received, requires: [...order.received.requires] } }
+  }
+  return order
 }
 
 export function samePosition(one: CommitPosition, other: CommitPosition): boolean {

@@ -66,6 +66,8 @@ export interface StreamBounds {
   readonly first: number
   /** Sequence of the newest message; 0 for a stream without any. */
   readonly last: number
+  /** Size of all messages. */
+  readonly bytes: number
 }
 
 export class CommitStream {
@@ -119,7 +121,7 @@ export class CommitStream {
     const { created, state } = await this.#manager.streams.info(this.name)
     if (`${this.name} ${created}` !== this.identity)
       throw new Fault(`the stream ${this.name} was deleted and created again`)
-    return { first: state.first_seq, last: state.last_seq }
+    return { first: state.first_seq, last: state.last_seq, bytes: state.bytes }
   }
 
   /**
@@ -247,6 +249,12 @@ export class CommitStream {
   /** The follower does not wait for more messages for a moment. */
   hurry(): void {
     this.#arrived?.hurry()
+  }
+
+  /** Removes the oldest messages beyond a size, which no member needs. Rejects with errors of NATS. */
+  async trimBytes(bytesMax: number): Promise<void> {
+    await this.#manager.streams.update(this.name, { max_bytes: bytesMax })
+    await this.#manager.streams.update(this.name, { max_bytes: -1 })
   }
 
   /** Removes the messages before `sequence`, which no member needs. Rejects with errors of NATS. */

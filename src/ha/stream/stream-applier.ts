@@ -5,16 +5,17 @@
  * (`HistoryDiffers`) instead of applying groups to other entries. It then copies the entries of another member.
  */
 import type { LoggedGroup } from '../../storage/store/commit-log.ts'
+import { MalformedBatch } from '../../storage/sqlite/batch.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { NotChained } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
-import { type CommitMessage, MessageAssembler, samePosition } from './commit-message.ts'
 import type { StoredMessage } from './arrived-messages.ts'
+import { type CommitMessage, MessageAssembler, type OrderMessage, samePosition } from './commit-message.ts'
 
 const GROUPS_MAX = 256
 const BYTES_MAX = 8 << 20
 
-export type AppliedStore = Pick<SqliteStore, 'applyLogged' | 'base' | 'holds' | 'position'>
+export type AppliedStore = Pick<SqliteStore, 'applyLogged' | 'applyLoggedOrder' | 'base' | 'holds' | 'position'>
 
 /** The database is not a prefix of the history of the stream, or the stream continues after a restore. */
 export class HistoryDiffers extends Error {
@@ -55,7 +56,6 @@ export class StreamApplier {
       this.#stated = message.position
       return
     }
-    if (kind === 'reset') throw new HistoryDiffers('all entries were replaced, as by a restore')
     await this.flush()
     const here = this.#store.position()
     if (!samePosition(here, message.position)) {
@@ -63,7 +63,18 @@ export class StreamApplier {
         `this server is at row ${here.sequence}, the active server was at row ${message.position.sequence}`,
       )
     }
+    if (message.kind === 'order') return this.#execute(message, position)
     this.#push({ ...NOTHING, mark: { ...this.#at(position), firstSequence: here.sequence + 1, atMs: 0 } })
+  }
+
+  async #execute({ order }: OrderMessage, position: number): Promise<void> {
+    try {
+      await this.#store.applyLoggedOrder(order, this.#at(position))
+    } catch (error) {
+      // The active server has executed it.
+      if (error instanceof NotChained || error instanceof MalformedBatch) throw new HistoryDiffers(error.message)
+      throw error
+    }
   }
 
   #push(group: LoggedGroup): void {

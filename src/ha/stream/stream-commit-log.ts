@@ -1,10 +1,10 @@
 /** The commit log of the active server: publishes each group to the commit stream, within one term. */
-import { type CommitLog, type GroupMark } from '../../storage/store/commit-log.ts'
-import type { EncodedGroup } from '../../storage/store/write-group.ts'
+import type { AppendedGroup, CommitLog, GroupMark, StreamMark } from '../../storage/store/commit-log.ts'
+import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { outcomeUnknown, standbyError, StoreError } from '../../storage/sqlite/store-error.ts'
 import { messageOf } from '../../platform/errors.ts'
-import { encodeMessage, type GroupMessage } from './commit-message.ts'
+import { type CommitMessage, encodeMessage, orderOf } from './commit-message.ts'
 import { type CommitStream, PublishRefused } from './commit-stream.ts'
 
 /** Time after which a commit that waits for NATS is logged. */
@@ -24,6 +24,8 @@ interface OpenTerm {
   readonly ended: AbortController
   last: number
   nextRow: number
+  /** An order was appended and is not executed yet. */
+  isExecuting: boolean
 }
 
 export class StreamCommitLog implements CommitLog {
@@ -51,7 +53,7 @@ export class StreamCommitLog implements CommitLog {
   }
 
   begin(start: TermStart): void {
-    this.#open = { start, ended: new AbortController(), last: start.last, nextRow: start.nextRow }
+    this.#open = { start, ended: new AbortController(), last: start.last, nextRow: start.nextRow, isExecuting: false }
   }
 
   /** Ends the term. A group that waits for its acknowledgement fails. */
@@ -60,27 +62,44 @@ export class StreamCommitLog implements CommitLog {
     this.#open = undefined
   }
 
-  async append({ bytes, lengths, epoch }: Pick<EncodedGroup, 'bytes' | 'lengths' | 'epoch'>): Promise<GroupMark> {
-    const open = this.#open
-    if (!open) throw standbyError()
-    const { stream, term } = open.start
+  async append({ bytes, epoch, hasRows, lengths }: AppendedGroup): Promise<GroupMark> {
+    const open = this.#requireOpen()
     const [firstSequence, atMs] = [open.nextRow, this.#wallMs()]
     const used = new Uint8Array(
       bytes,
       0,
       lengths.reduce((sum, length) => sum + length, 0),
     )
-    const position = positionOf(this.#position())
-    const message: GroupMessage = {
-      kind: 'group',
-      term,
-      epoch,
-      firstSequence,
-      atMs,
-      lengths: [...lengths],
-      bytes: used,
-      position,
-    }
+    const group = { epoch, firstSequence, atMs, lengths: [...lengths], bytes: used }
+    const mark = await this.#publish(open, { kind: 'group', ...group, ...this.#stated(open) })
+    if (hasRows) open.nextRow += lengths.length
+    return { ...mark, firstSequence, atMs }
+  }
+
+  async appendOrder(order: ReplicaOrder): Promise<StreamMark> {
+    const open = this.#requireOpen()
+    open.isExecuting = true
+    return this.#publish(open, { kind: 'order', order: orderOf(order), ...this.#stated(open) })
+  }
+
+  executed(sequence: number): void {
+    const open = this.#open
+    if (!open) return
+    open.isExecuting = false
+    open.nextRow = sequence + 1
+  }
+
+  #requireOpen(): OpenTerm {
+    if (!this.#open || this.#open.isExecuting) throw standbyError()
+    return this.#open
+  }
+
+  #stated({ start }: OpenTerm) {
+    return { term: start.term, position: positionOf(this.#position()) }
+  }
+
+  async #publish(open: OpenTerm, message: CommitMessage): Promise<StreamMark> {
+    const { stream } = open.start
     const slow = setTimeout(() => this.onSlow(), SLOW_MS)
     try {
       for (const part of encodeMessage(message, stream.messageBytesMax)) {
@@ -93,8 +112,7 @@ export class StreamCommitLog implements CommitLog {
     } finally {
       clearTimeout(slow)
     }
-    open.nextRow += lengths.length
-    return { stream: stream.identity, position: open.last, firstSequence, atMs }
+    return { stream: stream.identity, position: open.last }
   }
 }
 

@@ -18,6 +18,11 @@ const FORMAT = 1
 /** Prefix of paths that belong to this machine: they are in the database and not in the log. */
 export const LOCAL_PREFIX = 'local/'
 /**
+ * Prefix of the state of replication. It is local to this cluster: a wipe, a copy from a primary and a restore keep it, and the members of an
+ * HA cluster share it.
+ */
+export const REPLICATION_PREFIX = 'local/replication/'
+/**
  * The head of the entry set (`storage/barrier/entry-set.ts`). Every batch replaces it, so a transaction of several batches writes only
  * the last head to the entries; the log has all of them.
  */
@@ -55,6 +60,20 @@ export function isLocal({ puts, deletes }: Batch): boolean {
     throw new MalformedBatch('a batch mixes local paths with replicated ones')
   }
   return local > 0
+}
+
+/**
+ * `local`: of this machine. `shared`: the state of replication, which the members of an HA cluster share. `replicated`: the rest, which has a
+ * row in the log. Throws MalformedBatch for a mixed batch.
+ */
+export type BatchScope = 'local' | 'shared' | 'replicated'
+
+export function scopeOf(batch: Batch): BatchScope {
+  if (!isLocal(batch)) return 'replicated'
+  const paths = [...batch.puts.map(({ path }) => path), ...batch.deletes]
+  const shared = paths.filter((path) => path.startsWith(REPLICATION_PREFIX)).length
+  if (shared > 0 && shared < paths.length) throw new MalformedBatch('a batch mixes local paths with shared ones')
+  return shared > 0 ? 'shared' : 'local'
 }
 
 /** Returns an upper bound of the encoded length. Throws MalformedBatch and BatchTooLarge. */

@@ -115,7 +115,7 @@ export function totalIn(database: DatabaseSync): number {
  * the log. `cluster`: the cluster ID. `role`: the store's role, `own` when absent. `copy`: true while a copy is incomplete.
  * `tree`: the state of the Merkle tree. `stream`: the last applied group of the commit stream (`store/commit-log.ts`).
  */
-export type FactName = 'epoch' | 'base' | 'cluster' | 'role' | 'copy' | 'tree' | 'stream'
+export type FactName = 'epoch' | 'base' | 'cluster' | 'role' | 'copy' | 'joining' | 'tree' | 'stream'
 
 /** Undefined for a fact that was never written. Throws a Fault for a damaged one. */
 export function factIn(database: DatabaseSync, name: FactName): unknown {

@@ -12,10 +12,12 @@ import { Checkpoint, openForWriting } from '../sqlite/database.ts'
 import { DisplacedFilesError, type FileFault, FileGuard, WalLength } from '../sqlite/file-guard.ts'
 import { factIn, type LogLimits } from '../sqlite/rows.ts'
 import { type NewestPosition, SeenFile } from '../sqlite/seen-file.ts'
-import type { GroupMark, LoggedGroup } from './commit-log.ts'
-import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
+import type { GroupMark, LoggedGroup, StreamMark } from './commit-log.ts'
+import { changesOf, type MemberCopyOrder, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained, type ReplicaState } from './replica.ts'
 import { streamMarkIn } from './stream-mark.ts'
+import { StagedSnapshot } from './staged-snapshot.ts'
+import { verifyRecords } from '../snapshot/format/snapshot-records.ts'
 import { applySnapshot, type ReceivedSnapshot } from './snapshot-entries.ts'
 import { type TreeAnswer, type TreeOrder, TreeWriter } from './tree-writer.ts'
 import { batchesIn, type EncodedGroup } from './write-group.ts'
@@ -34,10 +36,14 @@ export type WriterOrder =
   | ({ readonly kind: 'write'; readonly mark?: GroupMark } & EncodedGroup)
   /** Applies groups of another server. */
   | { readonly kind: 'logged'; readonly id: number; readonly groups: readonly LoggedGroup[] }
-  /** This server is a member of an HA cluster: its copies come from other members. */
-  | { readonly kind: 'member'; readonly id: number }
   | { readonly kind: 'raise epoch'; readonly id: number; readonly epoch: number }
-  | { readonly kind: 'replica'; readonly id: number; readonly order: ReplicaOrder }
+  /** `mark`: this server has appended the order to the commit stream. */
+  | { readonly kind: 'replica'; readonly id: number; readonly order: ReplicaOrder; readonly mark?: StreamMark }
+  /** Executes an order of another server. */
+  | { readonly kind: 'logged order'; readonly id: number; readonly order: ReplicaOrder; readonly mark: StreamMark }
+  /** Verifies an order that is about to be appended to the commit stream. */
+  | { readonly kind: 'check'; readonly id: number; readonly order: ReplicaOrder }
+  | { readonly kind: 'member copy'; readonly id: number; readonly order: MemberCopyOrder }
   | { readonly kind: 'tree'; readonly id: number; readonly order: TreeOrder }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & ReceivedSnapshot)
@@ -69,7 +75,7 @@ export type OrderOutcome =
   /** State after an order of replication. */
   | { readonly id: number; readonly state: ReplicaState }
   | { readonly id: number; readonly tree: TreeAnswer }
-  /** Rows that do not follow the newest row. */
+  /** Rows that do not follow the newest row, or a malformed order. */
   | { readonly id: number; readonly notChained: string }
   /** Invalid input; the text is for the caller. */
   | { readonly id: number; readonly refusal: string }
@@ -90,6 +96,7 @@ const CHECK_MS = 200
 const RESERVE_DELAY_MS = 2000
 /** SQLITE_FULL. */
 const FULL = 13
+const BEHIND_STREAM = 'an earlier change of the commit stream was not applied'
 
 type WriteOrder = Extract<WriterOrder, { kind: 'write' }>
 
@@ -109,11 +116,14 @@ export class DatabaseWriter {
   readonly #guard: FileGuard
   readonly #checkpoint: Checkpoint
   readonly #seen: SeenFile
+  readonly #staged: StagedSnapshot
   #cluster: string
   #writer: Writer
   #replica: ReplicaWriter
   #tree: TreeWriter
   #isFull = false
+  /** Something that this server has appended to the commit stream was not applied: nothing after it may be. */
+  #isBehindStream = false
   /** Transactions are synced. */
   #isSynced = true
   #faultText: string | undefined
@@ -136,6 +146,7 @@ export class DatabaseWriter {
     this.#replica = new ReplicaWriter(this.#database, this.#writer)
     this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#seen = new SeenFile(path)
+    this.#staged = new StagedSnapshot(path)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#trimming = setTimeout(() => this.#trim(), TRIM_MS)
     port.report({ kind: 'open' })
@@ -164,12 +175,14 @@ export class DatabaseWriter {
     try {
       const requests = groups.flatMap(requestsOf)
       const stream = groups.findLast(({ mark }) => mark)?.mark
+      if (stream && this.#isBehindStream) throw new NotChained(BEHIND_STREAM)
       this.#setSync(!groups.every(({ mark }) => mark))
       const results = this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
       let at = 0
       return groups.flatMap(({ id, lengths }) => outcomesOf(id, results.slice(at, (at += lengths.length))))
     } catch (error) {
       const failure = failureOf(error)
+      this.#isBehindStream ||= groups.some(({ mark }) => mark)
       this.#checkFiles()
       return groups.flatMap(({ id, lengths }) => lengths.map((_, at) => ({ id: id + at, failure })))
     }
@@ -195,6 +208,7 @@ export class DatabaseWriter {
     const missing = groups.filter(({ mark }) => mark.stream !== before?.stream || mark.position > before.position)
     const requests = missing.flatMap((group) => requestsOf({ ...group, generation: Number.POSITIVE_INFINITY }))
     const stream = missing.at(-1)?.mark
+    this.#isBehindStream = false
     this.#setSync(false)
     this.#writer.write(requests, { shouldRetry: (error) => this.#mayRetry(error, requests), stream })
     this.#writeSeen()
@@ -248,18 +262,20 @@ export class DatabaseWriter {
 
   #executeOther(order: Exclude<WriterOrder, WriteOrder>): OrderOutcome {
     const { id } = order
-    if (order.kind !== 'logged') this.#setSync(true)
+    this.#setSync(order.kind !== 'logged' && !isInStream(order))
     try {
-      if (order.kind === 'replica') return { id, state: this.#replicate(order.order) }
+      if (order.kind === 'replica') return { id, state: this.#replicateOwn(order.order, order.mark) }
+      if (order.kind === 'logged order') return { id, state: this.#replicateLogged(order.order, order.mark) }
+      if (order.kind === 'member copy') return { id, state: this.#replicate(order.order) }
       if (order.kind === 'logged') return { id, state: this.#applyLogged(order.groups) }
       if (order.kind === 'tree') return { id, tree: this.#tree.execute(order.order) }
-      if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
+      if (order.kind === 'check') this.#checkOrder(order.order)
+      else if (order.kind === 'raise epoch') this.#raiseEpoch(order.epoch)
       else if (order.kind === 'nothing') this.#checkFiles()
       else if (order.kind === 'seen') this.#writeSeen()
       else if (order.kind === 'generation') this.#seen.setGeneration(order.generation, this.#currentPosition)
       else if (order.kind === 'role code') this.#seen.setRoleCode(this.#currentPosition)
       else if (order.kind === 'close') this.#close()
-      else if (order.kind === 'member') this.#replica.isMember = true
       else if (order.kind === 'restore') this.#restore(order)
       else if (order.kind === 'acknowledged') this.#writer.acknowledged = order.sequence
       return { id, done: true }
@@ -272,20 +288,24 @@ export class DatabaseWriter {
   }
 
   #restore({ fd, ...received }: Extract<WriterOrder, { kind: 'restore' }>): void {
+    this.#replaceEntries(fd, received)
+  }
+
+  #replaceEntries(fd: number, received: ReceivedSnapshot, mark?: StreamMark): void {
     this.#guard.beforeCommit()
-    applySnapshot(this.#database, fd, received)
+    applySnapshot(this.#database, fd, received, mark)
     this.#writer = this.#newWriter()
-    this.#replica = new ReplicaWriter(this.#database, this.#writer, this.#replica.isMember)
+    this.#replica = new ReplicaWriter(this.#database, this.#writer)
     this.#tree = new TreeWriter(this.#database, this.#writer)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#guard.afterCommit()
     this.#writeSeen()
   }
 
-  #replicate(order: ReplicaOrder): ReplicaState {
+  #replicate(order: ReplicaOrder | MemberCopyOrder, mark?: StreamMark): ReplicaState {
     for (;;) {
       try {
-        this.#replica.execute(order)
+        this.#executeOrder(order, mark)
         break
       } catch (error) {
         if (failureOf(error).code !== FULL || !this.#freeReserve(changesOf(order))) throw error
@@ -297,6 +317,46 @@ export class DatabaseWriter {
     const { batches, bytes } = sizeOf(order)
     this.#checkpoint.add(batches, bytes)
     return this.#replica.state
+  }
+
+  #checkOrder(order: ReplicaOrder): void {
+    if (order.do !== 'restore') return this.#replica.check(order)
+    const { meta, requires, sha256 } = order.received
+    this.#staged.read((fd) => verifyRecords(fd, meta, sha256, requires))
+  }
+
+  #executeOrder(order: ReplicaOrder | MemberCopyOrder, mark: StreamMark | undefined): void {
+    if (isMemberCopy(order)) return this.#replica.executeMemberCopy(order)
+    if (order.do === 'stage') this.#staged.write(order.at, order.bytes)
+    if (order.do !== 'restore') return this.#replica.execute(order, mark)
+    this.#staged.read((fd) => this.#replaceEntries(fd, order.received, mark))
+    this.#staged.remove()
+  }
+
+  #replicateOwn(order: ReplicaOrder, mark: StreamMark | undefined): ReplicaState {
+    if (!mark) return this.#replicate(order)
+    if (this.#isBehindStream) throw new NotChained(BEHIND_STREAM)
+    try {
+      return this.#replicate(order, mark)
+    } catch (error) {
+      this.#isBehindStream = true
+      throw error
+    }
+  }
+
+  /** Executes an order that the database does not have yet. */
+  #replicateLogged(order: ReplicaOrder, mark: StreamMark): ReplicaState {
+    this.#isBehindStream = false
+    const newest = streamMarkIn(this.#database)
+    const isApplied = newest?.stream === mark.stream && mark.position <= newest.position
+    if (isApplied) return this.#replica.state
+    try {
+      return this.#replicate(order, mark)
+    } catch (error) {
+      // This member lacks a part of the snapshot.
+      if (order.do === 'restore' && (error instanceof Refusal || isMissing(error))) throw new NotChained(error.message)
+      throw error
+    }
   }
 
   #raiseEpoch(epoch: number): void {
@@ -367,6 +427,19 @@ export class DatabaseWriter {
     this.#guard.close()
     this.#lock.close()
   }
+}
+
+/** The commit stream has it, so a transaction that is lost is applied again. */
+function isInStream(order: WriterOrder): boolean {
+  return (order.kind === 'replica' || order.kind === 'logged order') && order.mark !== undefined
+}
+
+function isMissing(error: unknown): error is Error {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+}
+
+function isMemberCopy(order: ReplicaOrder | MemberCopyOrder): order is MemberCopyOrder {
+  return order.do === 'begin member copy' || order.do === 'member copy' || order.do === 'finish member copy'
 }
 
 function failureOf(error: unknown): { message: string; code: number } {

@@ -13,7 +13,7 @@
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../../platform/errors.ts'
-import type { Batch } from '../sqlite/batch.ts'
+import type { Batch, Put } from '../sqlite/batch.ts'
 import type { StoredEntry } from '../sqlite/entry-reader.ts'
 import type { StreamMark } from './commit-log.ts'
 import { factIn, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
@@ -46,6 +46,19 @@ export interface RowLimits {
   readonly bytes: number
 }
 
+/** The state of a member of an HA cluster at one moment, which another member takes over before it copies the entries that differ. */
+export interface MemberState {
+  readonly position: CommitPosition
+  readonly mark: StreamMark
+  readonly role: StoreRole
+  readonly epoch: number
+  /** A copy from the primary of another cluster is in progress. */
+  readonly isCopying: boolean
+  readonly clusterId: string
+  /** The state of replication, which the members share. */
+  readonly shared: readonly Put[]
+}
+
 /** The rows do not follow the newest row of the store, or a repair does not fit its log. Nothing was written. */
 export class NotChained extends Error {
   override readonly name = 'NotChained'
@@ -55,7 +68,7 @@ export interface ReplicaStore {
   /** The current epoch of the store. */
   readonly epoch: number
   readonly role: StoreRole
-  /** False from `beginCopy` to `finishCopy`: the entries are incomplete. */
+  /** False from `beginCopy` to `finishCopy`, and during a copy from another member: the entries are incomplete. */
   readonly isWhole: boolean
   /** ID of the cluster of the entries: that of the primary on a replica. */
   readonly clusterId: string
@@ -82,9 +95,9 @@ export interface ReplicaStore {
   applyRows(rows: readonly LogRow[]): Promise<CommitPosition>
   /**
    * For a replica: starts or restarts a copy. Empties the log, which continues after `from`. The entries stay. `clusterId`: ID of the
-   * primary's cluster, which the store adopts. `stream`: position in the commit stream at `from`, for a member of an HA cluster.
+   * primary's cluster, which the store adopts.
    */
-  beginCopy(from: CommitPosition, clusterId?: string, stream?: StreamMark): Promise<void>
+  beginCopy(from: CommitPosition, clusterId?: string): Promise<void>
   /** During a copy: writes and deletes entries in one transaction. Deleting a missing entry is not an error. */
   copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void>
   /** Ends a copy. The entries must be those of `position()`. */
@@ -191,6 +204,8 @@ export interface MerkleTree {
 export interface ReplicaState {
   readonly role: StoreRole
   readonly isWhole: boolean
+  /** The entries are being copied from another member of the HA cluster. */
+  readonly isJoining: boolean
   readonly epoch: number
   readonly position: CommitPosition
 }
@@ -203,5 +218,15 @@ export function roleIn(database: DatabaseSync): StoreRole {
 
 /** False during a copy. */
 export function isWholeIn(database: DatabaseSync): boolean {
-  return factIn(database, 'copy') !== true
+  return !isCopyingIn(database) && !isJoiningIn(database)
+}
+
+/** True during a copy from the primary. */
+export function isCopyingIn(database: DatabaseSync): boolean {
+  return factIn(database, 'copy') === true
+}
+
+/** True during a copy from another member of the HA cluster. */
+export function isJoiningIn(database: DatabaseSync): boolean {
+  return factIn(database, 'joining') === true
 }

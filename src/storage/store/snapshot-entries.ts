@@ -6,7 +6,9 @@ import type { SnapshotMeta } from '../snapshot/format/snapshot-archive.ts'
 import { type SnapshotCopy, copyEntries, readRecords, verifyRecords } from '../snapshot/format/snapshot-records.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { epochIn, writeBase, writeFact } from '../sqlite/rows.ts'
+import type { StreamMark } from './commit-log.ts'
 import { removeEntries } from './replica-writer.ts'
+import { leaveStream, writeStreamMark } from './stream-mark.ts'
 
 /** A snapshot whose entries were received into a file. */
 export interface ReceivedSnapshot {
@@ -19,9 +21,14 @@ export interface ReceivedSnapshot {
 
 /**
  * Replaces the content of a database by a snapshot, in one transaction. Verifies the whole file first. Throws a Refusal for a damaged
- * one, and then nothing has changed.
+ * one, and then nothing has changed. `mark`: position of the restore in the commit stream.
  */
-export function applySnapshot(database: DatabaseSync, fd: number, { meta, sha256, requires }: ReceivedSnapshot): void {
+export function applySnapshot(
+  database: DatabaseSync,
+  fd: number,
+  { meta, sha256, requires }: ReceivedSnapshot,
+  mark?: StreamMark,
+): void {
   verifyRecords(fd, meta, sha256, requires)
   // Higher than both epochs, so that no store takes the new history for one of the earlier ones.
   const epoch = Math.max(epochIn(database), meta.epoch) + 1
@@ -37,6 +44,8 @@ export function applySnapshot(database: DatabaseSync, fd: number, { meta, sha256
     writeFact(database, 'copy', false)
     if (treeStateIn(database) !== 'off') writeFact(database, 'tree', 'making')
     writeFact(database, 'cluster', meta.clusterId)
+    if (mark) writeStreamMark(database, { ...mark, row: meta.sequence })
+    else leaveStream(database)
     database.exec('COMMIT')
   } catch (error) {
     if (database.isTransaction) database.exec('ROLLBACK')

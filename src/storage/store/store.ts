@@ -23,10 +23,11 @@
  * disk: `failed`, likewise. A damaged entry is never returned; `check.ts` finds all damage. A killed process: an unacknowledged commit
  * is either complete or absent.
  */
-import { statSync } from 'node:fs'
+import { hash } from 'node:crypto'
+import { readSync, statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
-import { type Batch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
+import { type Batch, isLocal, LOCAL_PREFIX, REPLICATION_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
@@ -36,11 +37,14 @@ import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
 import type { AppliedMark, CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
 import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
-import type { ReplicaOrder } from './replica-writer.ts'
+import type { MemberCopyOrder, ReplicaOrder } from './replica-writer.ts'
 import {
   type ReplicaEntry,
   type EntriesAt,
+  isCopyingIn,
+  isJoiningIn,
   isWholeIn,
+  type MemberState,
   type ReplicaState,
   type ReplicaStore,
   roleIn,
@@ -63,6 +67,13 @@ export interface StoreOptions {
   readonly log?: LogLimits
 }
 
+/** Part of a snapshot that is sent to the members of an HA cluster. */
+const STAGED_BYTES = 4 << 20
+const NOTHING_STAGED: ReplicaOrder = { do: 'stage', at: 0, bytes: new Uint8Array() }
+const RESTORE_AT_ACTIVE =
+  'this server is not the active one of its cluster: restore the snapshot at the active one; a cluster without secrets is initialized and ' +
+  'unsealed first, and then accepts the snapshot with force'
+
 export class SqliteStore implements Store, ReplicaStore {
   readonly path: string
   readonly tree: StoreTree
@@ -75,9 +86,11 @@ export class SqliteStore implements Store, ReplicaStore {
   readonly #cache = new EntryCache()
   readonly #snapshot: ReadSnapshot
   readonly #appended = new Set<(newest: number) => void>()
+  readonly #ordered = new Set<() => void>()
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
+  #isJoining: boolean
   #visibleRow: number
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
@@ -114,6 +127,7 @@ export class SqliteStore implements Store, ReplicaStore {
     })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
+    this.#isJoining = isJoiningIn(this.#reader)
     const seen = readSeenFile(`${path}.seen`)
     this.#seenGeneration = seen?.generation
     this.#hasRoleCode = seen?.hasRoleCode ?? false
@@ -266,8 +280,8 @@ export class SqliteStore implements Store, ReplicaStore {
     return (await this.#replicate({ do: 'apply', rows })).position
   }
 
-  async beginCopy(from: CommitPosition, clusterId?: string, stream?: StreamMark): Promise<void> {
-    await this.#replicate({ do: 'begin copy', from, clusterId, stream })
+  async beginCopy(from: CommitPosition, clusterId?: string): Promise<void> {
+    await this.#replicate({ do: 'begin copy', from, clusterId })
   }
 
   async copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
@@ -287,27 +301,102 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   async #replicate(order: ReplicaOrder): Promise<ReplicaState> {
-    return this.#queue.replicate({ kind: 'replica', order }, ({ epoch, isWhole, position }) => {
-      this.#visibleRow = position.sequence
-      this.#epoch = epoch
-      this.#isWhole = isWhole
-      this.tree.changed()
-      if (order.do === 'wipe') {
-        this.#seenGeneration = undefined
-        this.#hasRoleCode = false
-      }
-      // Entries have changed without a commit of this process.
-      if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
-    })
+    return this.#queue.replicate({ kind: 'replica', order }, (state) => this.#changed(order, state))
+  }
+
+  /** An order was executed. */
+  #changed(order: ReplicaOrder | MemberCopyOrder, { epoch, isJoining, isWhole, position }: ReplicaState): void {
+    this.#visibleRow = position.sequence
+    this.#epoch = epoch
+    this.#isWhole = isWhole
+    this.#isJoining = isJoining
+    this.tree.changed()
+    if (order.do === 'wipe') {
+      this.#seenGeneration = undefined
+      this.#hasRoleCode = false
+    }
+    // Entries have changed without a commit of this process.
+    if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
+    if (order.do === 'restore' && this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
+    if (order.do !== 'stage') for (const listener of this.#ordered) listener()
   }
 
   /**
-   * Makes this store a member of an HA cluster: replicated commits are appended to the log before they are applied here. Must be
-   * called before the first commit.
+   * Makes this store a member of an HA cluster: commits and orders of replication are appended to the log before they are applied here. Must
+   * be called before the first commit.
    */
-  async joinCommitLog(log: CommitLog): Promise<void> {
-    await this.#queue.order({ kind: 'member' })
+  joinCommitLog(log: CommitLog): void {
     this.#queue.commitLog = log
+  }
+
+  /** Executes an order of the commit stream, unless the store has it. Rejects with NotChained if the entries here do not allow it. */
+  async applyLoggedOrder(order: ReplicaOrder, mark: StreamMark): Promise<CommitPosition> {
+    const state = await this.#queue.replicate({ kind: 'logged order', order, mark }, (done) => {
+      this.#queue.role = done.role
+      this.#changed(order, done)
+    })
+    return state.position
+  }
+
+  /** What another member takes over before it copies entries from this one. Undefined unless this store has joined the commit stream. */
+  get memberState(): MemberState | undefined {
+    return this.#read(() => {
+      const mark = streamMarkIn(this.#reader)
+      if (!mark || isJoiningIn(this.#reader)) return undefined
+      const clusterId = String(factIn(this.#reader, 'cluster'))
+      return { position: this.#log.position(), mark, clusterId, ...this.#roleState() }
+    })
+  }
+
+  /** Two stores with the same entries have the same digest if they also have the same role and state of replication. */
+  get roleDigest(): string {
+    const { shared, ...role } = this.#read(() => this.#roleState())
+    const texts = shared.map(({ path, value }) => [path, Buffer.from(value).toString('base64')])
+    return hash('sha256', JSON.stringify([role.role, role.epoch, role.isCopying, texts]))
+  }
+
+  #roleState(): Pick<MemberState, 'role' | 'epoch' | 'isCopying' | 'shared'> {
+    const shared = this.#entries.paths(REPLICATION_PREFIX, {}).flatMap((path) => {
+      const entry = this.#entries.get(path)
+      if (entry === 'damaged') throw new Fault(`the entry ${path} is damaged`)
+      return entry ? [{ path, value: entry.value }] : []
+    })
+    const [role, epoch] = [roleIn(this.#reader), epochIn(this.#reader)]
+    return { role, epoch, isCopying: isCopyingIn(this.#reader), shared }
+  }
+
+  /** True while the entries are copied from another member. */
+  get isJoining(): boolean {
+    return this.#isJoining
+  }
+
+  /**
+   * Starts or restarts a copy from another member. Empties the log, which continues after the member's position; role, epoch and the shared
+   * state become those of the member. The entries stay.
+   */
+  async beginMemberCopy(from: MemberState): Promise<void> {
+    await this.#copyMember({ do: 'begin member copy', from })
+  }
+
+  async copyMemberEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
+    await this.#copyMember({ do: 'member copy', puts, deletes })
+  }
+
+  async finishMemberCopy(): Promise<void> {
+    await this.#copyMember({ do: 'finish member copy' })
+  }
+
+  async #copyMember(order: MemberCopyOrder): Promise<void> {
+    await this.#queue.replicate({ kind: 'member copy', order }, (state) => {
+      this.#queue.role = state.role
+      this.#changed(order, state)
+    })
+  }
+
+  /** Calls the listener when an order has changed entries or the role. Returns a function that removes it. */
+  onOrder(listener: () => void): () => void {
+    this.#ordered.add(listener)
+    return () => this.#ordered.delete(listener)
   }
 
   /** The last applied group of the commit stream; undefined for a store that has never had one. */
@@ -322,7 +411,8 @@ export class SqliteStore implements Store, ReplicaStore {
   async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
     const finish = this.onApplying?.(groups)
     try {
-      const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, position }) => {
+      const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, position, role }) => {
+        this.#queue.role = role
         this.#epoch = epoch
         this.#visibleRow = position.sequence
         this.tree.changed()
@@ -437,15 +527,36 @@ export class SqliteStore implements Store, ReplicaStore {
   async restore(fd: number, received: ReceivedSnapshot, onReplaced?: () => void): Promise<void> {
     if (this.role !== 'own')
       throw new Refusal('invalid_request', 'this store is not a primary: restore the snapshot on the primary')
-    const outcome = await this.#queue.orderRestore({ kind: 'restore', fd, ...received }, () => {
+    const outcome = await this.#queue.orderRestore(await this.#restoreOrder(fd, received), () => {
       this.#epoch = epochIn(this.#reader)
       this.#isWhole = true
       this.#queue.newest = this.position().sequence
+      this.#cache.clear()
       this.tree.changed()
       onReplaced?.()
     })
-    if ('refusal' in outcome) throw new Refusal('invalid_request', outcome.refusal)
+    if ('refusal' in outcome) {
+      if (this.#queue.commitLog) await this.#replicate(NOTHING_STAGED).catch(() => undefined)
+      throw new Refusal('invalid_request', outcome.refusal)
+    }
+    if ('notChained' in outcome) throw new StoreError('failed', outcome.notChained)
     if (this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
+  }
+
+  /** In an HA cluster the snapshot is first sent to all members. */
+  async #restoreOrder(fd: number, received: ReceivedSnapshot) {
+    const { commitLog } = this.#queue
+    if (!commitLog) return { kind: 'restore', fd, ...received } as const
+    if (commitLog.refusal) throw new Refusal('unavailable', RESTORE_AT_ACTIVE)
+    const { bytes } = received.meta
+    const chunk = Buffer.alloc(Math.min(bytes, STAGED_BYTES))
+    for (let at = 0; at === 0 || at < bytes; ) {
+      const length = readSync(fd, chunk, 0, Math.min(chunk.length, bytes - at), at)
+      await this.#replicate({ do: 'stage', at, bytes: chunk.subarray(0, length) })
+      if (length === 0) break
+      at += length
+    }
+    return { kind: 'replica', order: { do: 'restore', received } } as const
   }
 
   /** Waits for queued orders, then closes. */

@@ -17,6 +17,18 @@ export function writeStreamMark(database: DatabaseSync, { stream, position, row 
   writeFact(database, 'stream', { stream, position, row })
 }
 
+/**
+ * The role or the state of replication is changed without the log: the database is no state of the stream any more. Runs in the caller's
+ * transaction.
+ */
+export function leaveStream(database: DatabaseSync): void {
+  const mark = streamMarkIn(database)
+  if (mark && mark.row !== LEFT) writeStreamMark(database, { ...mark, row: LEFT })
+}
+
+/** The `row` of a database that has left the stream. */
+export const LEFT = -1
+
 function isStreamMark(value: unknown): value is AppliedMark {
   if (typeof value !== 'object' || value === null) return false
   const { stream, position, row } = value as Record<string, unknown>

@@ -1,5 +1,5 @@
 /** Batches that were queued while the writer was busy. They are sent as one message in one buffer: a message costs more than a small batch. */
-import { type Batch, writeBatch } from '../sqlite/batch.ts'
+import { type Batch, type BatchScope, writeBatch } from '../sqlite/batch.ts'
 
 /** The message to the writer: concatenated batches and their lengths. */
 export interface EncodedGroup {
@@ -13,20 +13,20 @@ export interface EncodedGroup {
   readonly generation: number
 }
 
-/** A group has either local batches or replicated ones. */
+/** The batches of a group have the same scope. */
 export class WriteGroup {
   readonly id: number
   readonly epoch: number
   readonly generation: number
-  readonly isLocal: boolean
+  readonly scope: BatchScope
   readonly #batches: Batch[] = []
   #bytes = 0
 
-  constructor({ id, epoch, generation, isLocal }: Pick<WriteGroup, 'id' | 'epoch' | 'generation' | 'isLocal'>) {
+  constructor({ id, epoch, generation, scope }: Pick<WriteGroup, 'id' | 'epoch' | 'generation' | 'scope'>) {
     this.id = id
     this.epoch = epoch
     this.generation = generation
-    this.isLocal = isLocal
+    this.scope = scope
   }
 
   /** `bytesMax`: the result of `checkBatch`. */

@@ -11,13 +11,14 @@
  * settles, so that no caller can combine the two states.
  *
  * With a commit log (`commit-log.ts`) a group is appended to it before it is sent to the writer, and all orders wait for the groups before
- * them. The next group is appended while the writer applies the last one.
+ * them. The next group is appended while the writer applies the last one. An order of replication is verified by the writer, appended, and
+ * executed before anything else is appended.
  */
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { TransientMap } from '../../platform/transient-map.ts'
-import { type Batch, checkBatch, isLocal, mayUseReserve } from '../sqlite/batch.ts'
+import { type Batch, type BatchScope, checkBatch, isLocal, mayUseReserve, scopeOf } from '../sqlite/batch.ts'
 import type { FileFault } from '../sqlite/file-guard.ts'
 import {
   DISPLACED,
@@ -28,9 +29,10 @@ import {
   StoreError,
   type StoreErrorKind,
 } from '../sqlite/store-error.ts'
-import type { CommitLog, GroupMark } from './commit-log.ts'
+import type { CommitLog, GroupMark, StreamMark } from './commit-log.ts'
 import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from './database-writer.ts'
 import { NotChained, type ReplicaState, type StoreRole } from './replica.ts'
+import type { ReplicaOrder } from './replica-writer.ts'
 import { releaseStoreWorker, acquireStoreWorker } from './store-worker-cache.ts'
 import type { TreeAnswer, TreeOrder } from './tree-writer.ts'
 import { type EncodedGroup, WriteGroup } from './write-group.ts'
@@ -41,6 +43,8 @@ export interface QueuedValue {
 }
 
 type OrderBody = WriterOrder extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
+
+type ReplicationOrder = Extract<OrderBody, { kind: 'replica' | 'logged' | 'logged order' | 'member copy' }>
 
 interface PendingOrder {
   readonly resolve: (outcome: OrderResult) => void
@@ -118,6 +122,8 @@ export class WriterQueue {
   commitLog: CommitLog | undefined
   /** Groups that wait for the commit log. */
   #appending = 0
+  /** Role and epoch of the database after the last order: groups that were queued before it are refused after it. */
+  #logged: Pick<ReplicaState, 'role' | 'epoch'> = { role: 'own', epoch: 0 }
   /** Resolves when all groups and orders so far were sent to the writer; undefined when none waits for the commit log. */
   #sending: Promise<void> | undefined
   #isFlushDue = false
@@ -195,7 +201,7 @@ export class WriterQueue {
     const down = this.#downError()
     if (down) return down
     if (this.role !== 'own' && !isLocal(batch)) return this.role === 'replica' ? replicaError() : fencedError(epoch)
-    if (this.commitLog?.refusal && !isLocal(batch)) return this.commitLog.refusal
+    if (this.commitLog?.refusal && scopeOf(batch) !== 'local') return this.commitLog.refusal
     if (this.#fault) return new StoreError('displaced', this.#fault.text)
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       return new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
@@ -205,16 +211,21 @@ export class WriterQueue {
 
   /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
   #addToGroup(batch: Batch, bytes: number, epoch: number): number {
-    const next = { epoch, generation: this.#generation, isLocal: isLocal(batch) }
+    const next = { epoch, generation: this.#generation, scope: this.#scopeOf(batch) }
     const open = this.#group ?? next
     const fits = open.epoch === epoch && open.generation === next.generation
-    if (!fits || (this.commitLog && open.isLocal !== next.isLocal)) this.#flush()
+    if (!fits || (this.commitLog && open.scope !== next.scope)) this.#flush()
     const id = ++this.#count
     this.#group ??= new WriteGroup({ ...next, id })
     this.#group.add(batch, bytes)
     if (this.#group.length >= GROUP_MAX || this.#group.bytes >= GROUP_BYTES_MAX) this.#flush()
     else this.#flushSoon()
     return id
+  }
+
+  #scopeOf(batch: Batch): BatchScope {
+    if (this.commitLog) return scopeOf(batch)
+    return isLocal(batch) ? 'local' : 'replicated'
   }
 
   /** Sends the group once the writer is idle and the group has stopped growing. */
@@ -240,9 +251,10 @@ export class WriterQueue {
     this.#group = undefined
     const encoded = group.encode()
     const { commitLog } = this
-    if (!commitLog || group.isLocal) return this.#sendInOrder(() => this.#postGroup(encoded))
+    if (!commitLog || group.scope === 'local') return this.#sendInOrder(() => this.#postGroup(encoded))
     this.#appending++
-    this.#sendInOrder(() => this.#append(encoded, commitLog))
+    const hasRows = group.scope === 'replicated'
+    this.#sendInOrder(() => this.#append({ ...encoded, hasRows }, commitLog))
   }
 
   #postGroup(group: EncodedGroup, mark?: GroupMark): void {
@@ -252,11 +264,15 @@ export class WriterQueue {
   }
 
   /** Never rejects. */
-  async #append(group: EncodedGroup, commitLog: CommitLog): Promise<void> {
+  async #append({ hasRows, ...group }: EncodedGroup & { hasRows: boolean }, commitLog: CommitLog): Promise<void> {
     try {
       // A group that was queued before another one failed is based on a state that does not exist.
       if (group.generation !== this.#generation) return this.#failGroup(group, this.#droppedError())
-      const mark = await commitLog.append(group)
+      const { role, epoch } = this.#logged
+      if (hasRows && (role !== 'own' || group.epoch < epoch)) {
+        return this.#failGroup(group, role === 'replica' ? replicaError() : fencedError(epoch))
+      }
+      const mark = await commitLog.append({ ...group, hasRows })
       this.#postGroup(group, mark)
     } catch (error) {
       this.#failGroup(group, error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
@@ -299,30 +315,80 @@ export class WriterQueue {
     throw new StoreError('failed', 'the writer returned no result')
   }
 
-  /** Queues an order of replication, or groups of the commit stream. `changed`: see `PendingOrder`. */
-  async replicate(
-    order: Extract<OrderBody, { kind: 'replica' | 'logged' }>,
-    changed: (state: ReplicaState) => void,
-  ): Promise<ReplicaState> {
+  /** Queues an order of replication, or a part of the commit stream. `changed`: see `PendingOrder`. */
+  async replicate(order: ReplicationOrder, changed: (state: ReplicaState) => void): Promise<ReplicaState> {
     this.#refuseWhenDown()
-    const outcome = await this.#post(order, (done) => {
-      if ('state' in done) changed(done.state)
-    })
+    const { commitLog } = this
+    const onState = (done: OrderResult) => {
+      if (!('state' in done)) return
+      this.#logged = done.state
+      changed(done.state)
+    }
+    const outcome =
+      commitLog && order.kind === 'replica'
+        ? await this.#replicateLogged(order.order, commitLog, onState)
+        : await this.#post(order, onState)
     if ('state' in outcome) return outcome.state
     if ('notChained' in outcome) throw new NotChained(outcome.notChained)
     throw new StoreError('failed', 'the writer returned no result')
+  }
+
+  /** Verifies the order, appends it to the commit log and executes it, after everything that was queued before. */
+  async #replicateLogged(
+    order: ReplicaOrder,
+    commitLog: CommitLog,
+    changed: (outcome: OrderResult) => void,
+  ): Promise<OrderResult> {
+    if (commitLog.refusal) throw commitLog.refusal
+    this.#flush()
+    return new Promise((resolve, reject) => {
+      this.#appending++
+      const run = async () => {
+        await this.#appendOrder(order, commitLog, changed).then(resolve, reject)
+        this.#appending--
+        this.#flushSoon()
+      }
+      this.#sendInOrder(run)
+    })
+  }
+
+  async #appendOrder(
+    order: ReplicaOrder,
+    commitLog: CommitLog,
+    changed: (outcome: OrderResult) => void,
+  ): Promise<OrderResult> {
+    const checked = await this.#postNow({ kind: 'check', order })
+    if (!('done' in checked)) return checked
+    const mark: StreamMark = await commitLog.appendOrder(order)
+    const outcome = await this.#postNow({ kind: 'replica', order, mark }, changed).catch((error: unknown) => {
+      // The members have it: this server must not continue without it.
+      this.#startGeneration(error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
+      throw error
+    })
+    if ('state' in outcome) {
+      this.#logged = outcome.state
+      commitLog.executed(outcome.state.position.sequence)
+    } else this.#startGeneration(new StoreError('failed', 'a change of the commit stream was not executed'))
+    return outcome
   }
 
   /**
    * Queues a restore. Commits are refused until it has a result. On success calls `changed` and then the listeners, whose cached state
    * is obsolete.
    */
-  async orderRestore(order: OrderBody, changed: () => void): Promise<OrderResult> {
+  async orderRestore(
+    order: Extract<OrderBody, { kind: 'restore' | 'replica' }>,
+    changed: () => void,
+  ): Promise<OrderResult> {
     this.#refuseWhenDown()
     this.#isRestoring = true
     try {
-      const outcome = await this.#post(order)
-      if ('done' in outcome) {
+      const { commitLog } = this
+      const outcome =
+        order.kind === 'replica' && commitLog
+          ? await this.#replicateLogged(order.order, commitLog, () => undefined)
+          : await this.#post(order)
+      if ('done' in outcome || 'state' in outcome) {
         changed()
         this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))
       }
@@ -363,10 +429,23 @@ export class WriterQueue {
   /** Sends an order after all queued batches. */
   #post(order: OrderBody, changed?: PendingOrder['changed']): Promise<OrderResult> {
     this.#flush()
+    return this.#postWith(order, changed, (send) => this.#sendInOrder(send))
+  }
+
+  /** Sends an order at once, while others wait for the commit log. */
+  #postNow(order: OrderBody, changed?: PendingOrder['changed']): Promise<OrderResult> {
+    return this.#postWith(order, changed, (send) => send())
+  }
+
+  #postWith(
+    order: OrderBody,
+    changed: PendingOrder['changed'],
+    deliver: (send: () => void) => void,
+  ): Promise<OrderResult> {
     const id = ++this.#count
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject, changed })
-      this.#sendInOrder(() => this.#worker.postMessage({ ...order, id }, []))
+      deliver(() => this.#worker.postMessage({ ...order, id }, []))
     })
   }
 

@@ -4,7 +4,7 @@
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { TreeUpdater } from '../merkle/tree-updater.ts'
-import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put } from '../sqlite/batch.ts'
+import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put, REPLICATION_PREFIX, scopeOf } from '../sqlite/batch.ts'
 import {
   type LogBase,
   baseIn,
@@ -23,7 +23,7 @@ import {
   writeFact,
 } from '../sqlite/rows.ts'
 import type { StreamMark } from './commit-log.ts'
-import { writeStreamMark } from './stream-mark.ts'
+import { leaveStream, writeStreamMark } from './stream-mark.ts'
 import { NotChained, roleIn, type StoreRole } from './replica.ts'
 
 export interface WriteRequest {
@@ -32,7 +32,7 @@ export interface WriteRequest {
   readonly epoch: number
   /** Generation in which it was queued, see `writer-queue.ts`. */
   readonly generation: number
-  /** Row of a batch that the commit stream has: it is committed, and must be applied. */
+  /** The commit stream has the batch: it is committed, and must be applied. Batches with a row have this one. */
   readonly row?: { readonly sequence: number; readonly atMs: number }
 }
 
@@ -177,6 +177,8 @@ export class Writer {
     if (generation <= this.#failedGeneration) return { kind: 'dropped' }
     const changes = decodeBatch(batch)
     if (isLocal(changes)) {
+      const [first = changes.deletes[0] ?? ''] = changes.puts.map(({ path }) => path)
+      if (first.startsWith(REPLICATION_PREFIX)) leaveStream(this.#database)
       this.change(changes, this.#position.sequence)
       return { kind: 'written', sequence: this.#position.sequence }
     }
@@ -189,11 +191,16 @@ export class Writer {
 
   #applyCommitted({ batch, epoch }: WriteRequest, { atMs, sequence }: NonNullable<WriteRequest['row']>): WriteResult {
     const { position } = this
+    const changes = decodeBatch(batch)
+    const scope = scopeOf(changes)
+    if (scope === 'local') throw new NotChained('the commit stream has local paths')
+    if (scope === 'shared') {
+      this.change(changes, position.sequence)
+      return { kind: 'written', sequence: position.sequence }
+    }
     if (sequence !== position.sequence + 1 || epoch < position.epoch) {
       throw new NotChained(`row ${sequence} of the commit stream does not follow row ${position.sequence}`)
     }
-    const changes = decodeBatch(batch)
-    if (isLocal(changes)) throw new NotChained('the commit stream has local paths')
     return this.#writeRow(changes, { sequence, epoch, atMs, batch })
   }
 

@@ -138,7 +138,7 @@ test('a lost part, and more bytes than allowed, break the body', async () => {
   })
   await assert.rejects(lost, /part of the request was lost/)
   await assert.rejects(
-    read((body) => body.receive(part(0, 4 << 20))),
+    bytesOf((body) => body.receive(part(0, 4 << 20))),
     /more bytes than allowed/,
   )
 })

@@ -21,6 +21,9 @@ const POLICY = `path "secret/*" { capabilities = ["read"] }
 node { policy = "read" }
 namespace "default" { policy = "write" }`
 
+/** An earlier answer about a token is not used while no server is active. */
+const ACL = 'acl {\n enabled = true\n token_ttl = "1s"\n}'
+
 /** A host with one task; resolves to its address. */
 async function startHost(t: TestContext, cluster: LocalHaCluster) {
   const dataDir = realpathSync(temporaryDirectory(t))
@@ -33,7 +36,7 @@ async function startHost(t: TestContext, cluster: LocalHaCluster) {
   const nats = cluster.nats.map(({ url }) => `"${url}"`).join(', ')
   writeFileSync(
     config,
-    `data_dir = "${dataDir}"\nports { http = 0 }\nclient { enabled = true }\nnats { servers = [${nats}] }\n`,
+    `data_dir = "${dataDir}"\nports { http = 0 }\nclient { enabled = true }\n${ACL}\nnats { servers = [${nats}] }\n`,
   )
   const child = spawn(OUTPOST, ['agent', '-config', config], { stdio: ['ignore', 'pipe', 'ignore'] })
   t.after(async () => {
@@ -120,7 +123,7 @@ class Writer {
 }
 
 test('watches and log tails continue while the active server changes', { timeout: 300_000 }, async (t) => {
-  const { cluster } = await startHaCluster(t, { nats: ['n1'] })
+  const { cluster } = await startHaCluster(t, { nats: ['n1'], configuration: [ACL] })
   const host = await startHost(t, cluster)
   const root = async (method: string, path: string, body?: object) => {
     const { body: text, status } = await cluster.ask(await cluster.activeServer(), method, `/v1/${path}`, body)

@@ -42,9 +42,9 @@ export const command = defineCommand({
     'the ID that "outpost node status" shows as NODE-ID. A name that is both agent and server is one process.',
     '',
     'A region has one secrets core. The first -server has it; the others get "secrets = false" and forward',
-    'requests for secrets. To move the core, -remove its server and add another -server. -core adds a server',
-    'with a second core: to replace the key of the server with the core, or for a DR secondary in the same',
-    'region.',
+    'requests for secrets. To move the core, -remove its server and add another -server. -core adds a further',
+    'server with a core: with "server { ha { enabled = true } }" use it for each of them; also to replace the key',
+    'of the server with the core, or for a DR secondary in the same region.',
     '',
     'A change of the servers changes every cluster.hcl: copy the files and run "systemctl reload outpost".',
     '',
@@ -53,7 +53,7 @@ export const command = defineCommand({
   options: {
     out: text({ placeholder: 'DIR', help: 'Output directory; created if missing', fallback: undefined }),
     server: texts('NAME', 'Add a server; the first has the secrets core'),
-    core: texts('NAME', 'Add a server with a second secrets core'),
+    core: texts('NAME', 'Add a further server with a secrets core'),
     edge: texts('NAME', 'Add a server without a secrets core'),
     agent: texts('NAME[=NODE-ID]', 'Add an agent'),
     remove: texts('NAME', 'Remove a member and its permissions'),
@@ -253,7 +253,7 @@ function writeClusterFiles(
 }
 
 const TWO_CORES =
-  'this is correct for a DR secondary or while a key is replaced, otherwise set server { secrets = false } on all but one'
+  'this is correct with server.ha on each of them, for a DR secondary, or while a key is replaced; otherwise set server { secrets = false } on all but one'
 
 function unitOf({ nodeId }: Member): string {
   return nodeId === undefined ? 'outpost-server' : 'outpost'

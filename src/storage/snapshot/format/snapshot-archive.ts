@@ -20,7 +20,7 @@ export const SNAPSHOT_FORMAT = 1
 /** Limit of every member but the entries. */
 export const SMALL_MEMBER_BYTES_MAX = 64 << 10
 
-const metaSchema = v.object({
+export const metaSchema = v.object({
   program: v.literal('outpost'),
   format: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
   clusterId: v.pipe(v.string(), v.uuid()),
