@@ -18,6 +18,7 @@ import { dimensionsOf, hasTooManyPixels } from '../../ui/views/files/image-size.
 import { firstInvisible, savedName, visibleLines, visibleText } from '../../ui/app/invisible-characters.ts'
 import { logOf, segmentsOf } from '../../ui/views/files/names.ts'
 import { tail, type TailState, TRUNCATED } from '../../ui/views/files/tail.ts'
+import { closed, type Entry, keyOf, type OpenDirectories, type TreeRow, treeRows } from '../../ui/views/files/tree.ts'
 import { TextBlocks } from '../../ui/views/files/text-blocks.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -212,4 +213,34 @@ test('the pixels of an image are known from its header', () => {
   assert.deepEqual(dimensionsOf(hex(small), 'image/webp'), { width: 7, height: 5 })
   const lossless = `${riff} 5650384c 00000000 2f 06000100`
   assert.deepEqual(dimensionsOf(hex(lossless), 'image/webp'), { width: 7, height: 5 })
+})
+
+const entry = (Name: string, IsDir = false, Size = 0): Entry => ({ FileMode: '', IsDir, ModTime: '', Name, Size })
+const pathsOf = (rows: readonly TreeRow[]) => rows.map(({ below }) => keyOf(below))
+const largestFirst = (one: Entry, other: Entry) => other.Size - one.Size
+
+test('directories are opened in place, each level in one order, and closed with those below', () => {
+  const top = [entry('a.txt', false, 5), entry('alloc', true), entry('b.txt', false, 9), entry('web', true)]
+  const open: OpenDirectories = new Map([
+    ['alloc', { entries: [entry('logs', true), entry('z', false, 1)] }],
+    ['alloc/logs', { entries: [entry('web.stdout.0', false, 7)] }],
+    ['web', { error: 'Permission denied' }],
+  ])
+  assert.deepEqual(pathsOf(treeRows(top, open)), [
+    'alloc',
+    'alloc/logs',
+    'alloc/logs/web.stdout.0',
+    'alloc/z',
+    'web',
+    'a.txt',
+    'b.txt',
+  ])
+  assert.equal(treeRows(top, open).find(({ Name }) => Name === 'web')?.error, 'Permission denied')
+  assert.deepEqual(pathsOf(treeRows(top, closed(open, ['alloc']), { compare: largestFirst })), [
+    'b.txt',
+    'a.txt',
+    'alloc',
+    'web',
+  ])
+  assert.deepEqual(pathsOf(treeRows(top, open, { search: 'all' })).slice(0, 2), ['alloc', 'alloc/logs'])
 })

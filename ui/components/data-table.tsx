@@ -38,6 +38,10 @@ interface DataTableProps<Row> {
   /** The order, if the view keeps it; with `onSort`. */
   readonly sorting?: Sorting
   readonly onSort?: (sorting: Sorting) => void
+  /** The rows are in the order of `sorting` already. */
+  readonly isSorted?: boolean
+  /** Opens or closes a row in place: → and ←. */
+  readonly onToggle?: (row: Row, isOpen: boolean) => void
 }
 
 export interface Sorting {
@@ -60,13 +64,16 @@ function sorted<Row>(
 }
 
 export function DataTable<Row>(props: DataTableProps<Row>) {
-  const { columns, label, linkOf, onVisible, rows } = props
+  const { columns, isSorted = false, label, linkOf, onToggle, onVisible, rows } = props
   const scroller = useRef<HTMLDivElement>(null)
   const [range, setRange] = useState({ first: 0, count: FIRST_ROWS })
   const [selected, setSelected] = useState(-1)
   const [ownSorting, setSorting] = useState<Sorting>()
   const sorting = props.onSort ? props.sorting : ownSorting
-  const shown = useMemo(() => sorted(rows, columns, sorting), [rows, sorting?.column, sorting?.isDescending])
+  const shown = useMemo(
+    () => (isSorted ? rows : sorted(rows, columns, sorting)),
+    [rows, isSorted, sorting?.column, sorting?.isDescending],
+  )
   const template = columns.map(({ width }) => width ?? 'minmax(0, 1fr)').join(' ')
 
   const measure = () => {
@@ -97,6 +104,10 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     const row = shown[selected]
     if (row !== undefined && linkOf) navigate(linkOf(row))
   }
+  const toggle = (isOpen: boolean) => {
+    const row = shown[selected]
+    if (row !== undefined) onToggle?.(row, isOpen)
+  }
   useKeys('Lists', [
     { keys: 'j', label: 'Next row', run: () => select(selected + 1) },
     { keys: 'k', label: 'Previous row', run: () => select(selected - 1) },
@@ -106,6 +117,16 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     { keys: 'End', label: 'Last row', run: () => select(shown.length - 1) },
     ...(linkOf ? [{ keys: 'Enter', label: 'Open the row', run: open }] : []),
   ])
+
+  useKeys(
+    'Directory',
+    onToggle
+      ? [
+          { keys: 'ArrowRight', label: 'Show what the row contains', run: () => toggle(true) },
+          { keys: 'ArrowLeft', label: 'Hide what the row contains', run: () => toggle(false) },
+        ]
+      : [],
+  )
 
   const visible = useMemo(() => shown.slice(range.first, range.first + range.count), [shown, range])
   useEffect(() => onVisible?.(visible), [visible])

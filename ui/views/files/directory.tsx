@@ -1,20 +1,18 @@
 /** The entries of a directory. */
-import { useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { read } from '../../api/client.ts'
-import type { HostFsLs } from '../../api/types.ts'
 import { useKeys } from '../../app/keys.ts'
 import { navigate, pathOf } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
 import { Button } from '../../components/button.tsx'
-import { type Column, DataTable } from '../../components/data-table.tsx'
+import { type Column, DataTable, type Sorting } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
 import { formatBytes, Time } from '../../components/format.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded } from '../../components/states.tsx'
 import type { FilePlace } from './file-place.ts'
 import { visibleText } from '../../app/invisible-characters.ts'
-
-type Entry = HostFsLs[number]
+import { closed, type Compare, type Entry, keyOf, type OpenDirectories, type TreeRow, treeRows } from './tree.ts'
 
 const RELOAD_MS = 10_000
 
@@ -50,49 +48,105 @@ export function Directory({ place }: { readonly place: FilePlace }) {
   )
 }
 
-function nameColumn({ FileMode, IsDir, Name }: Entry) {
-  const isLink = FileMode.startsWith('L')
+interface NameProps {
+  readonly row: TreeRow
+  readonly toggle: (row: TreeRow, isOpen: boolean) => void
+}
+
+function Name({ row, toggle }: NameProps) {
+  const { below, error, FileMode, IsDir, isOpen, Name: name } = row
+  const shown = visibleText(name)
+  // The link of the row is around it.
+  const onClick = (event: Event) => {
+    event.preventDefault()
+    event.stopPropagation()
+    toggle(row, !isOpen)
+  }
   return (
     <>
-      <span class="file-icon" aria-hidden="true">
-        {IsDir ? '▸' : ''}
+      <span
+        class="file-icon"
+        style={{ marginLeft: `${(below.length - 1) * 18}px` }}
+        aria-hidden="true"
+        onClick={IsDir ? onClick : undefined}
+      >
+        {IsDir ? (isOpen ? '▾' : '▸') : ''}
       </span>
       <bdi class={IsDir ? 'directory-name' : undefined}>
-        {visibleText(Name)}
+        {shown}
         {IsDir && '/'}
       </bdi>
-      {isLink && <span class="muted"> (link)</span>}
+      {FileMode.startsWith('L') && <span class="muted"> (link)</span>}
+      {error !== undefined && <span class="muted"> {error}</span>}
     </>
   )
 }
 
-const COLUMNS: readonly (Column<Entry> & { readonly isMain?: boolean })[] = [
-  {
-    title: 'Name',
-    width: 'minmax(140px, 3fr)',
-    isMain: true,
-    order: ({ Name }) => Name,
-    cell: nameColumn,
-  },
-  {
-    title: 'Size',
-    width: '100px',
-    isNumber: true,
-    isMain: true,
-    isDescendingFirst: true,
-    order: ({ IsDir, Size }) => (IsDir ? -1 : Size),
-    cell: ({ IsDir, Size }) =>
-      IsDir ? <span class="muted">–</span> : <span title={`${Size} bytes`}>{formatBytes(Size)}</span>,
-  },
-  { title: 'Mode', width: '110px', cell: ({ FileMode }) => <code>{FileMode}</code> },
-  {
-    title: 'Modified',
-    width: '120px',
-    isDescendingFirst: true,
-    order: ({ ModTime }) => Date.parse(ModTime),
-    cell: ({ ModTime }) => <Time at={ModTime} />,
-  },
-]
+interface FileColumn extends Column<TreeRow> {
+  readonly isMain?: boolean
+  /** Of the entries of one directory. */
+  readonly compare?: Compare
+}
+
+const sizeOf = ({ IsDir, Size }: Entry) => (IsDir ? -1 : Size)
+
+function columnsWith(toggle: NameProps['toggle']): readonly FileColumn[] {
+  return [
+    {
+      title: 'Name',
+      width: 'minmax(140px, 3fr)',
+      isMain: true,
+      order: ({ Name: name }) => name,
+      compare: (one, other) => (one.Name < other.Name ? -1 : 1),
+      cell: (row) => <Name row={row} toggle={toggle} />,
+    },
+    {
+      title: 'Size',
+      width: '100px',
+      isNumber: true,
+      isMain: true,
+      isDescendingFirst: true,
+      order: sizeOf,
+      compare: (one, other) => sizeOf(one) - sizeOf(other),
+      cell: ({ IsDir, Size }) =>
+        IsDir ? <span class="muted">–</span> : <span title={`${Size} bytes`}>{formatBytes(Size)}</span>,
+    },
+    { title: 'Mode', width: '110px', cell: ({ FileMode }) => <code>{FileMode}</code> },
+    {
+      title: 'Modified',
+      width: '120px',
+      isDescendingFirst: true,
+      order: ({ ModTime }) => Date.parse(ModTime),
+      compare: (one, other) => Date.parse(one.ModTime) - Date.parse(other.ModTime),
+      cell: ({ ModTime }) => <Time at={ModTime} />,
+    },
+  ]
+}
+
+/** Directories that the user opened in place. */
+function useOpenDirectories({ allocation, segments }: FilePlace) {
+  const [open, setOpen] = useState<OpenDirectories>(new Map())
+  const abort = useRef(new AbortController())
+  useEffect(() => () => abort.current.abort(), [])
+  const load = async (below: readonly string[]) => {
+    const path = `/${[...segments, ...below].join('/')}`
+    const { signal } = abort.current
+    const query = { path }
+    const found = await read('/v1/client/fs/ls/{alloc_id}', { params: { alloc_id: allocation }, query, signal }).then(
+      (entries) => ({ entries }),
+      (error: unknown) => ({ error: error instanceof Error ? error.message : String(error) }),
+    )
+    // Closed meanwhile.
+    if (!signal.aborted)
+      setOpen((before) => (before.has(keyOf(below)) ? new Map(before).set(keyOf(below), found) : before))
+  }
+  const toggle = ({ below, IsDir }: TreeRow, isOpen: boolean) => {
+    if (!IsDir) return
+    setOpen((before) => (isOpen ? new Map(before).set(keyOf(below), {}) : closed(before, below)))
+    if (isOpen) void load(below)
+  }
+  return [open, toggle] as const
+}
 
 interface EntryTableProps {
   readonly place: FilePlace
@@ -100,21 +154,30 @@ interface EntryTableProps {
   readonly search: string
 }
 
-function EntryTable({ entries, place: { allocation, segments }, search }: EntryTableProps) {
+function EntryTable({ entries, place, search }: EntryTableProps) {
+  const { allocation, segments } = place
   const isNarrow = useMedia(NARROW)
-  // Directories first; the host has sorted the names.
+  const [open, toggle] = useOpenDirectories(place)
+  const [sorting, setSorting] = useState<Sorting>()
+  const columns = useMemo(() => columnsWith(toggle).filter(({ isMain }) => !isNarrow || isMain), [isNarrow])
   const rows = useMemo(() => {
-    const found = search === '' ? entries : entries.filter(({ Name }) => Name.toLowerCase().includes(search))
-    return [...found.filter(({ IsDir }) => IsDir), ...found.filter(({ IsDir }) => !IsDir)]
-  }, [entries, search])
+    const order = sorting && columns[sorting.column]?.compare
+    const sign = sorting?.isDescending === true ? -1 : 1
+    const compare: Compare | undefined = order && ((one, other) => sign * order(one, other))
+    return treeRows(entries, open, { compare, search })
+  }, [entries, open, search, sorting, columns])
   if (entries.length === 0) return <Empty title="The directory is empty" />
   if (rows.length === 0) return <Empty title="No name matches" />
   return (
     <DataTable
       label="Files"
       rows={rows}
-      columns={COLUMNS.filter(({ isMain }) => !isNarrow || isMain)}
-      linkOf={({ Name }) => pathOf('files', allocation, ...segments, Name)}
+      columns={columns}
+      linkOf={({ below }) => pathOf('files', allocation, ...segments, ...below)}
+      sorting={sorting}
+      onSort={setSorting}
+      isSorted
+      onToggle={toggle}
     />
   )
 }
