@@ -18,6 +18,8 @@ const FIRST_ROWS = 40
 export interface Column<Row> {
   readonly title: string
   readonly cell: (row: Row) => ComponentChildren
+  /** Before the link of the first cell. */
+  readonly lead?: (row: Row) => ComponentChildren
   /** A track of a CSS grid. Default: `1fr`. */
   readonly width?: string
   readonly isNumber?: boolean
@@ -191,8 +193,9 @@ class TableRow<Row> extends Component<TableRowProps<Row>> {
         class={isSelected ? 'table-row table-row-selected' : 'table-row'}
         style={{ gridTemplateColumns: template }}
       >
-        {columns.map(({ cell, isNumber, title }, column) => (
+        {columns.map(({ cell, isNumber, lead, title }, column) => (
           <div key={title} role="cell" class={isNumber ? 'cell cell-number' : 'cell'}>
+            {lead?.(row)}
             {column === 0 && linkOf ? <Link to={linkOf(row)}>{cell(row)}</Link> : cell(row)}
           </div>
         ))}

@@ -48,32 +48,33 @@ export function Directory({ place }: { readonly place: FilePlace }) {
   )
 }
 
-interface NameProps {
-  readonly row: TreeRow
-  readonly toggle: (row: TreeRow, isOpen: boolean) => void
+type Toggle = (row: TreeRow, isOpen: boolean) => void
+
+/** The mark of a directory that opens it in place; keys do the same. */
+function TreeMark({ row, toggle }: { readonly row: TreeRow; readonly toggle: Toggle }) {
+  const { below, IsDir, isOpen, Name: name } = row
+  const style = { marginLeft: `${(below.length - 1) * 18}px` }
+  if (!IsDir) return <span class="file-icon" style={style} />
+  return (
+    <button
+      type="button"
+      class="file-icon"
+      style={style}
+      tabIndex={-1}
+      aria-expanded={isOpen}
+      aria-label={`Contents of ${visibleText(name)}`}
+      onClick={() => toggle(row, !isOpen)}
+    >
+      {isOpen ? '▾' : '▸'}
+    </button>
+  )
 }
 
-function Name({ row, toggle }: NameProps) {
-  const { below, error, FileMode, IsDir, isOpen, Name: name } = row
-  const shown = visibleText(name)
-  // The link of the row is around it.
-  const onClick = (event: Event) => {
-    event.preventDefault()
-    event.stopPropagation()
-    toggle(row, !isOpen)
-  }
+function Name({ error, FileMode, IsDir, Name: name }: TreeRow) {
   return (
     <>
-      <span
-        class="file-icon"
-        style={{ marginLeft: `${(below.length - 1) * 18}px` }}
-        aria-hidden="true"
-        onClick={IsDir ? onClick : undefined}
-      >
-        {IsDir ? (isOpen ? '▾' : '▸') : ''}
-      </span>
       <bdi class={IsDir ? 'directory-name' : undefined}>
-        {shown}
+        {visibleText(name)}
         {IsDir && '/'}
       </bdi>
       {FileMode.startsWith('L') && <span class="muted"> (link)</span>}
@@ -90,7 +91,7 @@ interface FileColumn extends Column<TreeRow> {
 
 const sizeOf = ({ IsDir, Size }: Entry) => (IsDir ? -1 : Size)
 
-function columnsWith(toggle: NameProps['toggle']): readonly FileColumn[] {
+function columnsWith(toggle: Toggle): readonly FileColumn[] {
   return [
     {
       title: 'Name',
@@ -98,7 +99,8 @@ function columnsWith(toggle: NameProps['toggle']): readonly FileColumn[] {
       isMain: true,
       order: ({ Name: name }) => name,
       compare: (one, other) => (one.Name < other.Name ? -1 : 1),
-      cell: (row) => <Name row={row} toggle={toggle} />,
+      lead: (row) => <TreeMark row={row} toggle={toggle} />,
+      cell: Name,
     },
     {
       title: 'Size',

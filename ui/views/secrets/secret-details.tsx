@@ -106,7 +106,12 @@ export function SecretDetails({ mount, name }: SecretDetailsProps) {
   const remove = () => setRemoval({ kind: mount.version === 1 ? 'all' : 'current' })
   useKeys('Secret', [
     ...(mayWrite ? [{ keys: 'e', label: 'Edit the secret', run: edit }] : []),
-    ...tabs.map(({ title, to }, index) => ({ keys: String(index + 1), label: title, run: () => navigate(to) })),
+    // Without the number of versions, which is not known at first.
+    ...tabs.map(({ title, to }, index) => ({
+      keys: String(index + 1),
+      label: title.replace(/ \(.*/, ''),
+      run: () => navigate(to),
+    })),
   ])
   useCommands(
     [
