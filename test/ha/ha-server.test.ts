@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
 import { TIMINGS } from '../../src/cluster/nats/timings.ts'
+import { packr } from '../../src/cluster/nats/message-pack.ts'
 import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
 import { CommitStream } from '../../src/ha/stream/commit-stream.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
@@ -236,8 +237,22 @@ test('a server does not become active over NATS servers that do not sync, and sa
   await assert.rejects(a.server.lead(), /sync_interval/)
 })
 
-test('an unfinished message of several parts is dropped', () => {
-  assert.throws(() => new MessageAssembler().add(new Uint8Array([1])), /another version/)
+test('members ignore what is not a message, and refuse a message of another version', async (t) => {
+  const newer = packr.pack({ format: 2, id: 'x', part: 0, parts: 1, bytes: new Uint8Array() })
+  assert.throws(() => new MessageAssembler().add(newer), /another version/)
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  await a.connection?.request('outpost.global.ha.commits', new Uint8Array([1, 2, 3]))
+  // The active server is refused once; it or the other one then continues after the message.
+  await assert.rejects(a.put('x', '1'))
+  await eventually(() => a.server.isServing || b.server.isServing)
+  const active = a.server.isServing ? a : b
+  await active.put('x', '2')
+  await (active === a ? b : a).has('x', '2')
 })
 
 function required<T>(value: T | undefined): T {

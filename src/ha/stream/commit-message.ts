@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
-import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
+import { isCount, isMap, packr, unpack, unpackAs } from '../../cluster/nats/message-pack.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { metaSchema } from '../../storage/snapshot/format/snapshot-archive.ts'
 import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
@@ -119,10 +119,14 @@ export class MessageAssembler {
   #id = ''
   #chunks: Uint8Array[] = []
 
-  /** The message that this part completes. Throws an Error for a payload of another format. */
+  /**
+   * The message that this part completes. Every member ignores a payload that is not a part, which no server publishes. Throws an Error for a
+   * part of another version.
+   */
   add(payload: Uint8Array): CommitMessage | undefined {
     const read = unpackAs(PART, payload)
-    if (!read) throw new Error('the commit stream has a message of another version')
+    if (!read && isOfVersion(payload)) throw new Error('the commit stream has a message of another version')
+    if (!read) return undefined
     const { id, part, parts, bytes } = read
     if (part === 0) {
       this.#id = id
@@ -155,6 +159,12 @@ export function orderOf(order: ReplicaOrder): OrderMessage['order'] {
     return { do: 'restore', received: { ...order.received, requires: [...order.received.requires] } }
   }
   return order
+}
+
+/** Whether a payload names a version of the messages. */
+function isOfVersion(payload: Uint8Array): boolean {
+  const value = unpack(payload)
+  return isMap(value) && isCount(value['format'])
 }
 
 export function samePosition(one: CommitPosition, other: CommitPosition): boolean {
