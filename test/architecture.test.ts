@@ -23,10 +23,12 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   storage: [],
   // never the barrier: replication has no key that opens a value. Its messages have the encoding of those on NATS
   dr: ['storage/sqlite', 'storage/store', 'storage/merkle', 'storage/snapshot', 'cluster/nats/message-pack.ts'],
-  // never the barrier: members exchange ciphertext. A copy between members is the Merkle comparison of disaster recovery
+  // never the barrier: members exchange ciphertext. A copy between members is the Merkle comparison of disaster recovery. The
+  // message of a restore has the metadata of its snapshot, which are parsed by their schema
   ha: [
     'storage/sqlite',
     'storage/store',
+    'storage/snapshot/format',
     'cluster/nats/message-pack.ts',
     'cluster/nats/timings.ts',
     'dr/link/messages.ts',

@@ -26,11 +26,9 @@ import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { ActiveLease, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
-import { emptyGroup } from './stream-follower.ts'
 import { askForRow } from './active-row.ts'
-import { encodeMessage } from './stream/commit-message.ts'
-import { PublishRefused } from './stream/commit-stream.ts'
-import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
+import { beginTerm } from './term-begin.ts'
+import { StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
 const STEP_DOWN_PAUSE_MS = 10_000
@@ -124,7 +122,7 @@ export class HaServer {
 
   /** Sequence of the newest known message of the stream, and of the newest applied one. */
   get positions(): { readonly committed: number; readonly applied: number } {
-    const applied = this.#options.store.streamMark?.position ?? 0
+    const applied = this.#options.store.member.streamMark?.position ?? 0
     return { committed: Math.max(applied, this.#parts?.follower.received ?? 0, this.#log.last), applied }
   }
 
@@ -316,7 +314,7 @@ export class HaServer {
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
-    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.isJoining
+    const isReady = core.state === 'unsealed' && (this.#parts?.follower.isJoined ?? false) && !store.member.isJoining
     return isReady && this.#followingTrouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
@@ -331,7 +329,11 @@ export class HaServer {
     this.#renew(parts)
     try {
       await parts.follower.stop()
-      await this.#beginTerm(parts)
+      await beginTerm(this.#options, parts, {
+        log: this.#log,
+        signal: this.#termEnded.signal,
+        retried: (request) => this.#retried(request),
+      })
       const { holder, idleMs } = parts.lease
       if (opensCore) await core.open({ clockMs: holder?.clockMs ?? 0, idleMs })
       if (parts.lease.term === 0) throw new Error('another server holds the lease')
@@ -353,49 +355,6 @@ export class HaServer {
       await this.#endTerm(parts, true)
       throw error
     }
-  }
-
-  /** Applies the whole stream and publishes the term as its last message. */
-  async #beginTerm(parts: OpenParts): Promise<void> {
-    const { store, name, serverId } = this.#options
-    const { lease, stream } = parts
-    const { term } = lease
-    const signal = this.#termEnded.signal
-    for (;;) {
-      const { last } = await this.#retried(() => stream.bounds())
-      if (last === 0) await this.#publishBase(parts)
-      else await parts.follower.catchUp(last, (request) => this.#retried(request))
-      const at = last === 0 ? 1 : last
-      const position = positionOf(store.position())
-      const message = encodeMessage(
-        { kind: 'term', term, server: `${name} ${serverId}`, position },
-        stream.messageBytesMax,
-      )
-      const [part] = message
-      if (!part) throw new Error('a message has no part')
-      try {
-        const sequence = await stream.publish(part, at, signal)
-        const nextRow = position.sequence + 1
-        await store.applyLogged([emptyGroup(stream.identity, sequence, nextRow)])
-        this.#log.begin({ term, stream, last: sequence, nextRow })
-        return
-      } catch (error) {
-        // A late message of the last active server: apply it first.
-        if (!(error instanceof PublishRefused) || lease.term !== term) throw error
-      }
-    }
-  }
-
-  async #publishBase({ stream }: OpenParts): Promise<void> {
-    const { store } = this.#options
-    const position = positionOf(store.position())
-    const [part] = encodeMessage(
-      { kind: 'base', clusterId: store.clusterId, position, role: store.roleDigest },
-      stream.messageBytesMax,
-    )
-    if (!part) throw new Error('a message has no part')
-    await stream.publish(part, 0, this.#termEnded.signal)
-    await store.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
   }
 
   async #retried<T>(request: () => Promise<T>): Promise<T> {

@@ -67,7 +67,7 @@ export class StreamFollower {
   /** Applies all messages up to `last`, while stopped. `retried` repeats a request to NATS that fails. */
   async catchUp(last: number, retried: <T>(request: () => Promise<T>) => Promise<T>): Promise<void> {
     const { store, stream } = this.#options
-    const mark = store.streamMark
+    const mark = store.member.streamMark
     if (mark?.stream !== stream.identity) throw new HistoryDiffers('this server has not joined the commit stream')
     const applier = new StreamApplier(store, stream.identity)
     for (let next = mark.position + 1; next <= last; ) {
@@ -85,7 +85,7 @@ export class StreamFollower {
       try {
         this.isJoined = await this.#prepare(signal)
         if (this.isJoined) this.trouble = undefined
-        if (store.streamMark) await this.#apply(signal)
+        if (store.member.streamMark) await this.#apply(signal)
       } catch (error) {
         if (signal.aborted) return
         if (error instanceof HistoryDiffers) await this.#copyAfter(error, signal)
@@ -101,7 +101,7 @@ export class StreamFollower {
   async #apply(signal: AbortSignal): Promise<void> {
     const { store, stream } = this.#options
     const applier = new StreamApplier(store, stream.identity)
-    for await (const message of stream.follow((store.streamMark?.position ?? 0) + 1, signal)) {
+    for await (const message of stream.follow((store.member.streamMark?.position ?? 0) + 1, signal)) {
       this.received = message.sequence + message.pending
       await applier.add(message)
       await this.#finishCopy()
@@ -112,18 +112,19 @@ export class StreamFollower {
 
   async #finishCopy(): Promise<void> {
     const { store } = this.#options
-    if (store.isJoining && (store.streamMark?.position ?? 0) >= this.#copiedAt) await store.finishMemberCopy()
+    if (store.member.isJoining && (store.member.streamMark?.position ?? 0) >= this.#copiedAt)
+      await store.member.finishCopy()
   }
 
   /** Makes the database one that the stream continues. False while this server cannot become active. */
   async #prepare(signal: AbortSignal): Promise<boolean> {
     const { store, stream } = this.#options
     const { first, last } = await stream.bounds()
-    const mark = store.streamMark
+    const mark = store.member.streamMark
     if (mark?.stream === stream.identity) {
       this.#requireNoOwnCommits(mark.row)
       this.#requireLast(last, mark.position)
-      if (store.isJoining || mark.position + 1 < first) await this.#copy(signal)
+      if (store.member.isJoining || mark.position + 1 < first) await this.#copy(signal)
       return true
     }
     // The first active server writes where the stream begins.
@@ -143,13 +144,13 @@ export class StreamFollower {
     const isEmpty = here.sequence === 0
     if (!isEmpty && store.clusterId !== clusterId) throw otherCluster(store.clusterId, clusterId)
     // A DR secondary of the cluster has the same entries in another role.
-    if (!samePosition(here, position) || store.roleDigest !== role) return false
+    if (!samePosition(here, position) || store.member.roleDigest !== role) return false
     if (isEmpty) {
       const mark = { stream: stream.identity, position: 1 }
       const plain = { role: store.role, epoch: store.epoch, isCopying: false, shared: [] }
-      await store.beginMemberCopy({ ...plain, position: here, clusterId, mark })
-      await store.finishMemberCopy()
-    } else await store.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
+      await store.member.beginCopy({ ...plain, position: here, clusterId, mark })
+      await store.member.finishCopy()
+    } else await store.member.applyLogged([emptyGroup(stream.identity, 1, here.sequence + 1)])
     return true
   }
 

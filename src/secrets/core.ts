@@ -46,7 +46,7 @@ import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-setting
 import { TokenAdmission, type AdmittedCaller } from './tokens/token-admission.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { ResponseWrapping } from './wrapping/wrapping.ts'
-import { storedVersions, versionPut } from './system/version-history.ts'
+import { recordVersion, versionPut } from './system/version-history.ts'
 
 /** Tokens of a disabled auth method that are revoked in one batch */
 const REVOKED_AT_ONCE = 100
@@ -245,22 +245,12 @@ export class SecretsCore implements Core {
     open.mfa.resume()
     open.tokenLeaseIndex.begin()
     open.userLockout.begin()
-    this.#recordVersion()
+    const { logger, seal, version } = this.options
+    recordVersion({ storage, version, nowMs: this.now(), logger })
     this.#addIdentityMount()
-    const { logger, seal } = this.options
     const { trail } = open.auditing
     void recordOrigin({ note: seal.origin, trail, anonymous: this.anonymous.caller, logger })
     logger.info('secrets core active', { cluster_id: open.clusterId })
-  }
-
-  #recordVersion(): void {
-    const { logger, version } = this.options
-    const { storage } = this.open
-    const put = versionPut(storedVersions(storage), version, this.now())
-    if (!put) return
-    storage.commit({ puts: [put], deletes: [] }).catch((error: unknown) => {
-      logger.warn('version history write failed', { error: messageOf(error) })
-    })
   }
 
   /** Between `suspend` and `resume`. */

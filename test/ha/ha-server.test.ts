@@ -156,7 +156,7 @@ test('a batch that is larger than a message of NATS is stored in parts', async (
   const large = 'x'.repeat(3 << 20)
   await a.put('large', large)
   await b.has('large', large)
-  assert.equal(b.store.streamMark?.position, a.store.streamMark?.position)
+  assert.equal(b.store.member.streamMark?.position, a.store.member.streamMark?.position)
 })
 
 test('a member that was away too long copies the entries that differ, and deletions with them', async (t) => {

@@ -15,7 +15,7 @@ import { copy, entriesOf, openStore, positionOf, put, randomBatch, ship } from '
 /** Everything that members share. */
 function sharedOf({ store }: MemberStore) {
   const { epoch, isWhole, role } = store
-  const shared = store.memberState?.shared.map(({ path, value }) => [path, Buffer.from(value).toString()])
+  const shared = store.member.state?.shared.map(({ path, value }) => [path, Buffer.from(value).toString()])
   return { epoch, isWhole, role, shared, position: positionOf(store), entries: entriesOf(store) }
 }
 
@@ -148,9 +148,9 @@ test('a change of the role without the commit log takes the database out of the 
   await a.store.commit(batch(put('x')))
   await a.store.close()
   const alone = await SqliteStore.open(a.path)
-  assert.equal(alone.streamMark?.row, 1)
+  assert.equal(alone.member.streamMark?.row, 1)
   await alone.commit(batch(put(STATE, 'changed')))
-  assert.equal(alone.streamMark?.row, -1)
+  assert.equal(alone.member.streamMark?.row, -1)
   await alone.close()
 })
 
@@ -163,15 +163,15 @@ test('a member takes over role, epoch and shared state with the entries of anoth
   await a.store.commit(batch(put(STATE, 'secondary')))
   await a.store.setRole('replica', 5)
   await a.store.beginCopy({ sequence: 9, epoch: 4, checksum: new Uint8Array(32).fill(1) }, 'cluster of the primary')
-  const { memberState } = a.store
+  const { state: memberState } = a.store.member
   assert.ok(memberState)
-  await b.store.beginMemberCopy(memberState)
-  assert.deepEqual([b.store.isJoining, b.store.isWhole], [true, false])
-  assert.equal(b.store.memberState, undefined, 'its entries are not those of the stream yet')
-  await b.store.finishMemberCopy()
+  await b.store.member.beginCopy(memberState)
+  assert.deepEqual([b.store.member.isJoining, b.store.isWhole], [true, false])
+  assert.equal(b.store.member.state, undefined, 'its entries are not those of the stream yet')
+  await b.store.member.finishCopy()
   assert.deepEqual(sharedOf(b), sharedOf(a))
   // The copy from the primary goes on.
-  assert.deepEqual([b.store.isJoining, b.store.isWhole], [false, false])
+  assert.deepEqual([b.store.member.isJoining, b.store.isWhole], [false, false])
   await a.store.finishCopy()
   await assertSame(a, b)
 })
@@ -218,12 +218,12 @@ test('a member without the parts of a snapshot does not restore it', async (t) =
   await a.store.commit(batch(put('x')))
   await b.follow()
   const snapshot = await saved(a.store)
-  const { memberState } = a.store
+  const { state: memberState } = a.store.member
   await restoreSnapshot(a.store, Readable.from([snapshot]))
   // It joins between the parts and the restore.
   assert.ok(memberState)
   const parts = stream.payloads.length - 1
-  await b.store.beginMemberCopy({ ...memberState, mark: { ...memberState.mark, position: parts } })
-  await b.store.finishMemberCopy()
+  await b.store.member.beginCopy({ ...memberState, mark: { ...memberState.mark, position: parts } })
+  await b.store.member.finishCopy()
   await assert.rejects(b.follow(), HistoryDiffers)
 })

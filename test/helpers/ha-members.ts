@@ -36,7 +36,7 @@ export class HaTestMember {
   static async start(t: TestContext, nats: NatsServer, name: string, path?: string): Promise<HaTestMember> {
     const store = await SqliteStore.open(path ?? join(temporaryDirectory(t), 'secrets.db'))
     const member: HaTestMember = new HaTestMember(nats, name, store)
-    store.joinCommitLog(member.server.commitLog)
+    store.member.joinCommitLog(member.server.commitLog)
     member.server.start()
     members.get(t)?.push(member)
     return member

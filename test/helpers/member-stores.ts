@@ -39,7 +39,7 @@ export class MemberStore {
     this.path = path
     this.#stream = stream
     this.log = new StreamCommitLog(() => store.position(), Date.now)
-    store.joinCommitLog(this.log)
+    store.member.joinCommitLog(this.log)
   }
 
   /** Applies the stream, and appends from now on. */
@@ -56,7 +56,7 @@ export class MemberStore {
   /** Applies what the stream has. Rejects with HistoryDiffers. */
   async follow(): Promise<void> {
     const applier = new StreamApplier(this.store, STREAM)
-    const from = this.store.streamMark?.position ?? 0
+    const from = this.store.member.streamMark?.position ?? 0
     const { payloads } = this.#stream
     for (const [at, payload] of payloads.slice(from).entries()) {
       const sequence = from + at + 1

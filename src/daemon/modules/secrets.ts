@@ -104,7 +104,7 @@ export class SecretsModule {
     begun.defer(() => store.close())
     const Ha = options.config.server.ha.enabled ? (await import('./ha.ts')).HaPart : undefined
     const module = new SecretsModule(options, store, Ha)
-    if (module.ha) store.joinCommitLog(module.ha.commitLog)
+    if (module.ha) store.member.joinCommitLog(module.ha.commitLog)
     begun.defer(() => module.ha?.stop())
     begun.defer(() => module.replication.close())
     await module.replication.open(module.core)

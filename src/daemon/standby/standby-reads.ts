@@ -102,12 +102,12 @@ export class StandbyReads {
     const operations = new Map(secretsOperations(core, READ_VERBS).map((operation) => [operation.name, operation]))
     this.#open = { core, barrier, operations }
     this.#isStale = false
-    store.onApplying = (groups) => this.#applying(groups)
+    store.member.onApplying = (groups) => this.#applying(groups)
   }
 
   close(): void {
     const { store } = this.#options
-    store.onApplying = undefined
+    store.member.onApplying = undefined
     const open = this.#open
     this.#open = undefined
     open?.core.suspend()

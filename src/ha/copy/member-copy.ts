@@ -21,7 +21,7 @@ import {
 } from '../../dr/link/messages.ts'
 import { copyDifference, type CopyProgress, type MerkleSource } from '../../dr/secondary/merkle-sync.ts'
 import { packr } from '../../cluster/nats/message-pack.ts'
-import type { MemberState as StoreState } from '../../storage/store/replica.ts'
+import type { StoreMemberState } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 import type { MemberState } from '../lease/lease.ts'
 
@@ -137,10 +137,10 @@ async function* answersTo(
 }
 
 /** Throws an Error for a member that could not be a source. */
-function stateOf(store: SqliteStore): StoreState {
-  const { memberState } = store
-  if (!memberState) throw new Error('this member has not joined the commit stream, or copies entries itself')
-  return memberState
+function stateOf(store: SqliteStore): StoreMemberState {
+  const { state } = store.member
+  if (!state) throw new Error('this member has not joined the commit stream, or copies entries itself')
+  return state
 }
 
 export interface MemberCopyOptions {
@@ -169,8 +169,8 @@ export async function copyFromMember(options: MemberCopyOptions): Promise<{ comp
     link: member,
     store: {
       tree: store.tree,
-      beginCopy: () => store.beginMemberCopy(from),
-      copyEntries: (puts, deletes) => store.copyMemberEntries(puts, deletes),
+      beginCopy: () => store.member.beginCopy(from),
+      copyEntries: (puts, deletes) => store.member.copyEntries(puts, deletes),
     },
     from: from.position,
     clusterId: from.clusterId,
@@ -193,7 +193,7 @@ class MemberSource implements MerkleSource {
     this.#options = options
   }
 
-  state(): Promise<StoreState> {
+  state(): Promise<StoreMemberState> {
     return this.#request('State', Buffer.alloc(0), (bytes) => unpack(STATE, bytes))
   }
 

@@ -15,7 +15,9 @@ import { type CommitMessage, MessageAssembler, type OrderMessage, samePosition }
 const GROUPS_MAX = 256
 const BYTES_MAX = 8 << 20
 
-export type AppliedStore = Pick<SqliteStore, 'applyLogged' | 'applyLoggedOrder' | 'base' | 'holds' | 'position'>
+export type AppliedStore = Pick<SqliteStore, 'base' | 'holds' | 'position'> & {
+  readonly member: Pick<SqliteStore['member'], 'applyLogged' | 'applyLoggedOrder'>
+}
 
 /** The database is not a prefix of the history of the stream, or the stream continues after a restore. */
 export class HistoryDiffers extends Error {
@@ -69,7 +71,7 @@ export class StreamApplier {
 
   async #execute({ order }: OrderMessage, position: number): Promise<void> {
     try {
-      await this.#store.applyLoggedOrder(order, this.#at(position))
+      await this.#store.member.applyLoggedOrder(order, this.#at(position))
     } catch (error) {
       // The active server has executed it.
       if (error instanceof NotChained || error instanceof MalformedBatch) throw new HistoryDiffers(error.message)
@@ -94,7 +96,7 @@ export class StreamApplier {
     this.#bytes = 0
     this.#stated = undefined
     try {
-      await this.#store.applyLogged(groups)
+      await this.#store.member.applyLogged(groups)
     } catch (error) {
       if (error instanceof NotChained) throw new HistoryDiffers(error.message)
       throw error

@@ -1,5 +1,6 @@
 /** The commit log of the active server: publishes each group to the commit stream, within one term. */
-import type { AppendedGroup, CommitLog, GroupMark, StreamMark } from '../../storage/store/commit-log.ts'
+import type { AppendedGroup, CommitLog, GroupMark } from '../../storage/store/commit-log.ts'
+import type { StreamMark } from '../../storage/store/stream-mark.ts'
 import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { outcomeUnknown, standbyError, StoreError } from '../../storage/sqlite/store-error.ts'

@@ -1,5 +1,7 @@
 /** The version of the API, and the versions of this program that have served a core. */
 import * as v from 'valibot'
+import { messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import type { Put, Storage } from '../../storage/barrier/storage.ts'
 
 /**
@@ -33,4 +35,20 @@ export function storedVersions(storage: Pick<Storage, 'get'>): ProgramVersions {
   const stored = storage.get(VERSIONS_PATH)
   const parsed = stored && v.safeParse(v.pipe(v.string(), v.parseJson(), versionsSchema), stored.toString('utf8'))
   return parsed?.success ? parsed.output : []
+}
+
+export interface RecordedVersion {
+  readonly storage: Storage
+  readonly version: string
+  readonly nowMs: number
+  readonly logger: Logger
+}
+
+/** Stores a version that runs for the first time, in the background. */
+export function recordVersion({ storage, version, nowMs, logger }: RecordedVersion): void {
+  const put = versionPut(storedVersions(storage), version, nowMs)
+  if (!put) return
+  storage.commit({ puts: [put], deletes: [] }).catch((error: unknown) => {
+    logger.warn('version history write failed', { error: messageOf(error) })
+  })
 }

@@ -9,21 +9,9 @@
  * (`replica-writer.ts`) are appended like groups, once this database has verified them, and are executed by every server.
  */
 import type { ReplicaOrder } from './replica-writer.ts'
+import type { StreamMark } from './stream-mark.ts'
 import type { EncodedGroup } from './write-group.ts'
 import type { StoreError } from '../sqlite/store-error.ts'
-
-/** A position in a commit log. `stream` identifies the log, so that a position in a deleted log is not used in its successor. */
-export interface StreamMark {
-  readonly stream: string
-  /** Sequence of the last message of the group. */
-  readonly position: number
-}
-
-/** The mark of a database. */
-export interface AppliedMark extends StreamMark {
-  /** Sequence of the newest row when the group had been applied. Later rows were committed without the log. */
-  readonly row: number
-}
 
 /** What the log has stored with a group. */
 export interface GroupMark extends StreamMark {

@@ -1,8 +1,9 @@
 /** Read access to a store whose changes come from another server. Every commit is refused. */
 import { standbyError } from '../sqlite/store-error.ts'
 import type { Batch } from '../sqlite/batch.ts'
+import type { PageOptions, StoredEntry } from '../sqlite/entry-reader.ts'
 import type { History } from './log-reader.ts'
-import type { PageOptions, Store, StoredEntry } from './store.ts'
+import type { Store } from './store-interface.ts'
 
 export class ReadOnlyStore implements Store {
   readonly #store: Store

@@ -8,18 +8,18 @@
  * whose entries differ copies those of another one, the shared state and the role.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type Batch, checkBatch, decodeBatch, isLocal, MalformedBatch, REPLICATION_PREFIX } from '../sqlite/batch.ts'
+import { type Batch, checkBatch, decodeBatch, isLocal, MalformedBatch } from '../sqlite/batch.ts'
 import { checksumOf, type LogRow, type CommitPosition, writeFact } from '../sqlite/rows.ts'
-import type { StreamMark } from './commit-log.ts'
+import { removeEntries, replicationPathsIn } from './replication-entries.ts'
 import type { ReceivedSnapshot } from './snapshot-entries.ts'
-import { leaveStream, writeStreamMark } from './stream-mark.ts'
+import { leaveStream, type StreamMark, writeStreamMark } from './stream-mark.ts'
 import {
   isCopyingIn,
   isJoiningIn,
-  type MemberState,
   NotChained,
   type ReplicaEntry,
   type ReplicaState,
+  type StoreMemberState,
   type StoreRole,
 } from './replica.ts'
 import type { Writer } from './writer.ts'
@@ -38,7 +38,7 @@ export type ReplicaOrder =
 
 /** Copy of the entries of another member of an HA cluster. */
 export type MemberCopyOrder =
-  | { readonly do: 'begin member copy'; readonly from: MemberState }
+  | { readonly do: 'begin member copy'; readonly from: StoreMemberState }
   | ({ readonly do: 'member copy' } & EntryChanges)
   | { readonly do: 'finish member copy' }
 
@@ -47,14 +47,7 @@ interface EntryChanges {
   readonly deletes: readonly string[]
 }
 
-const AFTER_REPLICATION_PREFIX = 'local/replication0'
 const BEGINNING: CommitPosition = { sequence: 0, epoch: 0, checksum: new Uint8Array(32) }
-
-/** Removes all entries but the state of replication. */
-export function removeEntries(database: DatabaseSync): void {
-  const remove = database.prepare('DELETE FROM entries WHERE path < ? OR path >= ?')
-  remove.run(REPLICATION_PREFIX, AFTER_REPLICATION_PREFIX)
-}
 
 /** Approximate amount that an order writes. */
 export function sizeOf(order: ReplicaOrder | MemberCopyOrder): { readonly batches: number; readonly bytes: number } {
@@ -159,13 +152,10 @@ export class ReplicaWriter {
   }
 
   /** The entries of both are kept until they are compared; everything else becomes that of the other member. */
-  #beginMemberCopy({ position, mark, role, epoch, isCopying, clusterId, shared }: MemberState): void {
+  #beginMemberCopy({ position, mark, role, epoch, isCopying, clusterId, shared }: StoreMemberState): void {
     this.#writer.transact(0, () => writeFact(this.#database, 'joining', true))
     this.#writer.dropLog()
-    const own = this.#database
-      .prepare('SELECT path FROM entries WHERE path >= ? AND path < ?')
-      .all(REPLICATION_PREFIX, AFTER_REPLICATION_PREFIX)
-      .map(({ path }) => String(path))
+    const own = replicationPathsIn(this.#database)
     this.#transact(0, mark, () => {
       this.#writer.standAt(position, epoch)
       this.#writer.setRole(role, epoch)

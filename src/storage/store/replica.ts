@@ -15,8 +15,8 @@ import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../../platform/errors.ts'
 import type { Batch, Put } from '../sqlite/batch.ts'
 import type { StoredEntry } from '../sqlite/entry-reader.ts'
-import type { StreamMark } from './commit-log.ts'
 import { factIn, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
+import type { StreamMark } from './stream-mark.ts'
 
 export type { LogRow, CommitPosition } from '../sqlite/rows.ts'
 
@@ -47,7 +47,7 @@ export interface RowLimits {
 }
 
 /** The state of a member of an HA cluster at one moment, which another member takes over before it copies the entries that differ. */
-export interface MemberState {
+export interface StoreMemberState {
   readonly position: CommitPosition
   readonly mark: StreamMark
   readonly role: StoreRole

@@ -3,15 +3,21 @@
  * the end of its write-ahead log. The file does not protect against an attacker, who can remove it. It detects an accidental rollback.
  */
 import { readSeenFile, type NewestPosition } from '../sqlite/seen-file.ts'
-import type { SqliteStore } from './store.ts'
+import type { ReplicaStore } from './replica.ts'
+
+interface CheckedStore extends Pick<ReplicaStore, 'clusterId' | 'epoch' | 'position'> {
+  readonly path: string
+  /** Writes the file. */
+  markSeen(): Promise<void>
+}
 
 export class RollbackCheck {
   readonly #file: string
-  readonly #store: SqliteStore
+  readonly #store: CheckedStore
   /** For the operator, when the database is behind the file. */
   readonly warning: string | undefined
 
-  constructor(store: SqliteStore) {
+  constructor(store: CheckedStore) {
     this.#store = store
     this.#file = `${store.path}.seen`
     const [seen, now] = [readSeenFile(this.#file), this.#now()]

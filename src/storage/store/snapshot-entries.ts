@@ -6,9 +6,8 @@ import type { SnapshotMeta } from '../snapshot/format/snapshot-archive.ts'
 import { type SnapshotCopy, copyEntries, readRecords, verifyRecords } from '../snapshot/format/snapshot-records.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { epochIn, writeBase, writeFact } from '../sqlite/rows.ts'
-import type { StreamMark } from './commit-log.ts'
-import { removeEntries } from './replica-writer.ts'
-import { leaveStream, writeStreamMark } from './stream-mark.ts'
+import { removeEntries } from './replication-entries.ts'
+import { leaveStream, type StreamMark, writeStreamMark } from './stream-mark.ts'
 
 /** A snapshot whose entries were received into a file. */
 export interface ReceivedSnapshot {

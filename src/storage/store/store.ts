@@ -18,33 +18,27 @@
  * file: a second process that opens it is refused (`database-files.ts`).
  *
  * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it the commits queued after it, which depend on
- * it (`writer-queue.ts`). Commits that free space or rewrite entries use a reserve (`batch.ts`). All commits work again once there is
+ * it (`queue/writer-queue.ts`). Commits that free space or rewrite entries use a reserve (`batch.ts`). All commits work again once there is
  * space. Files that are moved, replaced or truncated while open: all commits are refused (`displaced`, `file-guard.ts`). An error of the
  * disk: `failed`, likewise. A damaged entry is never returned; `check.ts` finds all damage. A killed process: an unacknowledged commit
  * is either complete or absent.
  */
-import { hash } from 'node:crypto'
-import { readSync, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
-import { type Batch, isLocal, LOCAL_PREFIX, REPLICATION_PREFIX } from '../sqlite/batch.ts'
+import { type Batch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
-import type { AppliedMark, CommitLog, LoggedGroup, StreamMark } from './commit-log.ts'
-import { streamMarkIn } from './stream-mark.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { MemberCopyOrder, ReplicaOrder } from './replica-writer.ts'
 import {
   type ReplicaEntry,
   type EntriesAt,
-  isCopyingIn,
-  isJoiningIn,
   isWholeIn,
-  type MemberState,
   type ReplicaState,
   type ReplicaStore,
   roleIn,
@@ -54,7 +48,9 @@ import {
 import type { ReceivedSnapshot } from './snapshot-entries.ts'
 import type { Store } from './store-interface.ts'
 import { StoreTree } from './store-tree.ts'
-import { WriterQueue } from './writer-queue.ts'
+import { NOTHING_STAGED, stageSnapshot } from './member/snapshot-stages.ts'
+import { StoreMember } from './member/store-member.ts'
+import { WriterQueue } from './queue/writer-queue.ts'
 
 export type { StoredEntry } from '../sqlite/entry-reader.ts'
 export type { PageOptions } from '../sqlite/entry-reader.ts'
@@ -67,9 +63,6 @@ export interface StoreOptions {
   readonly log?: LogLimits
 }
 
-/** Part of a snapshot that is sent to the members of an HA cluster. */
-const STAGED_BYTES = 4 << 20
-const NOTHING_STAGED: ReplicaOrder = { do: 'stage', at: 0, bytes: new Uint8Array() }
 const RESTORE_AT_ACTIVE =
   'this server is not the active one of its cluster: restore the snapshot at the active one; a cluster without secrets is initialized and ' +
   'unsealed first, and then accepts the snapshot with force'
@@ -77,6 +70,8 @@ const RESTORE_AT_ACTIVE =
 export class SqliteStore implements Store, ReplicaStore {
   readonly path: string
   readonly tree: StoreTree
+  /** The store as a member of an HA cluster. */
+  readonly member: StoreMember
   readonly #reader: DatabaseSync
   readonly #queue: WriterQueue
   #newestWrite: ReturnType<WriterQueue['write']> | undefined
@@ -90,7 +85,6 @@ export class SqliteStore implements Store, ReplicaStore {
   #acknowledgement: ((sequence: number) => Promise<void> | undefined) | undefined
   #epoch: number
   #isWhole: boolean
-  #isJoining: boolean
   #visibleRow: number
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
@@ -125,9 +119,17 @@ export class SqliteStore implements Store, ReplicaStore {
       request,
       newest: () => queue.newest,
     })
+    this.member = new StoreMember({
+      reader: this.#reader,
+      entries: this.#entries,
+      log: this.#log,
+      queue,
+      read: (read) => this.#read(read),
+      changed: (order, state) => this.#changed(order, state),
+      applied: (state) => this.#applied(state),
+    })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
-    this.#isJoining = isJoiningIn(this.#reader)
     const seen = readSeenFile(`${path}.seen`)
     this.#seenGeneration = seen?.generation
     this.#hasRoleCode = seen?.hasRoleCode ?? false
@@ -309,7 +311,7 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#visibleRow = position.sequence
     this.#epoch = epoch
     this.#isWhole = isWhole
-    this.#isJoining = isJoining
+    this.member.isJoining = isJoining
     this.tree.changed()
     if (order.do === 'wipe') {
       this.#seenGeneration = undefined
@@ -321,76 +323,12 @@ export class SqliteStore implements Store, ReplicaStore {
     if (order.do !== 'stage') for (const listener of this.#ordered) listener()
   }
 
-  /**
-   * Makes this store a member of an HA cluster: commits and orders of replication are appended to the log before they are applied here. Must
-   * be called before the first commit.
-   */
-  joinCommitLog(log: CommitLog): void {
-    this.#queue.commitLog = log
-  }
-
-  /** Executes an order of the commit stream, unless the store has it. Rejects with NotChained if the entries here do not allow it. */
-  async applyLoggedOrder(order: ReplicaOrder, mark: StreamMark): Promise<CommitPosition> {
-    const state = await this.#queue.replicate({ kind: 'logged order', order, mark }, (done) => {
-      this.#queue.role = done.role
-      this.#changed(order, done)
-    })
-    return state.position
-  }
-
-  /** What another member takes over before it copies entries from this one. Undefined unless this store has joined the commit stream. */
-  get memberState(): MemberState | undefined {
-    return this.#read(() => {
-      const mark = streamMarkIn(this.#reader)
-      if (!mark || isJoiningIn(this.#reader)) return undefined
-      const clusterId = String(factIn(this.#reader, 'cluster'))
-      return { position: this.#log.position(), mark, clusterId, ...this.#roleState() }
-    })
-  }
-
-  /** Two stores with the same entries have the same digest if they also have the same role and state of replication. */
-  get roleDigest(): string {
-    const { shared, ...role } = this.#read(() => this.#roleState())
-    const texts = shared.map(({ path, value }) => [path, Buffer.from(value).toString('base64')])
-    return hash('sha256', JSON.stringify([role.role, role.epoch, role.isCopying, texts]))
-  }
-
-  #roleState(): Pick<MemberState, 'role' | 'epoch' | 'isCopying' | 'shared'> {
-    const shared = this.#entries.paths(REPLICATION_PREFIX, {}).flatMap((path) => {
-      const entry = this.#entries.get(path)
-      if (entry === 'damaged') throw new Fault(`the entry ${path} is damaged`)
-      return entry ? [{ path, value: entry.value }] : []
-    })
-    const [role, epoch] = [roleIn(this.#reader), epochIn(this.#reader)]
-    return { role, epoch, isCopying: isCopyingIn(this.#reader), shared }
-  }
-
-  /** True while the entries are copied from another member. */
-  get isJoining(): boolean {
-    return this.#isJoining
-  }
-
-  /**
-   * Starts or restarts a copy from another member. Empties the log, which continues after the member's position; role, epoch and the shared
-   * state become those of the member. The entries stay.
-   */
-  async beginMemberCopy(from: MemberState): Promise<void> {
-    await this.#copyMember({ do: 'begin member copy', from })
-  }
-
-  async copyMemberEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
-    await this.#copyMember({ do: 'member copy', puts, deletes })
-  }
-
-  async finishMemberCopy(): Promise<void> {
-    await this.#copyMember({ do: 'finish member copy' })
-  }
-
-  async #copyMember(order: MemberCopyOrder): Promise<void> {
-    await this.#queue.replicate({ kind: 'member copy', order }, (state) => {
-      this.#queue.role = state.role
-      this.#changed(order, state)
-    })
+  /** Groups of the commit stream were applied. */
+  #applied({ epoch, position }: ReplicaState): void {
+    this.#epoch = epoch
+    this.#visibleRow = position.sequence
+    this.tree.changed()
+    this.#cache.clear()
   }
 
   /** Calls the listener when an order has changed entries or the role. Returns a function that removes it. */
@@ -398,36 +336,6 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#ordered.add(listener)
     return () => this.#ordered.delete(listener)
   }
-
-  /** The last applied group of the commit stream; undefined for a store that has never had one. */
-  get streamMark(): AppliedMark | undefined {
-    return this.#read(() => streamMarkIn(this.#reader))
-  }
-
-  /**
-   * Applies groups of the commit stream, in order, in one transaction; those that the store has are skipped. Rejects with NotChained, and
-   * then nothing was written, when a group does not follow the newest row.
-   */
-  async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
-    const finish = this.onApplying?.(groups)
-    try {
-      const state = await this.#queue.replicate({ kind: 'logged', groups }, ({ epoch, position, role }) => {
-        this.#queue.role = role
-        this.#epoch = epoch
-        this.#visibleRow = position.sequence
-        this.tree.changed()
-        this.#cache.clear()
-        finish?.(true)
-      })
-      return state.position
-    } catch (error) {
-      finish?.(false)
-      throw error
-    }
-  }
-
-  /** Called before groups of the commit stream are applied. The result is called in the turn in which reads see them, or after a failure. */
-  onApplying: ((groups: readonly LoggedGroup[]) => (isDone: boolean) => void) | undefined
 
   entriesAt(paths: readonly string[]): EntriesAt {
     const entries: ReplicaEntry[] = []
@@ -548,14 +456,7 @@ export class SqliteStore implements Store, ReplicaStore {
     const { commitLog } = this.#queue
     if (!commitLog) return { kind: 'restore', fd, ...received } as const
     if (commitLog.refusal) throw new Refusal('unavailable', RESTORE_AT_ACTIVE)
-    const { bytes } = received.meta
-    const chunk = Buffer.alloc(Math.min(bytes, STAGED_BYTES))
-    for (let at = 0; at === 0 || at < bytes; ) {
-      const length = readSync(fd, chunk, 0, Math.min(chunk.length, bytes - at), at)
-      await this.#replicate({ do: 'stage', at, bytes: chunk.subarray(0, length) })
-      if (length === 0) break
-      at += length
-    }
+    await stageSnapshot(fd, received.meta.bytes, (order) => this.#replicate(order))
     return { kind: 'replica', order: { do: 'restore', received } } as const
   }
 

@@ -2,7 +2,19 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../../platform/errors.ts'
 import { factIn, writeFact } from '../sqlite/rows.ts'
-import type { AppliedMark } from './commit-log.ts'
+
+/** A position in a commit log. `stream` identifies the log, so that a position in a deleted log is not used in its successor. */
+export interface StreamMark {
+  readonly stream: string
+  /** Sequence of the last message of the group. */
+  readonly position: number
+}
+
+/** The mark of a database. */
+export interface AppliedMark extends StreamMark {
+  /** Sequence of the newest row when the group had been applied. Later rows were committed without the log. */
+  readonly row: number
+}
 
 /** Undefined for a database that has never had one. Throws a Fault for a damaged fact. */
 export function streamMarkIn(database: DatabaseSync): AppliedMark | undefined {

@@ -9,9 +9,13 @@ export interface EncodedGroup {
   readonly lengths: readonly number[]
   /** Epoch in which they were queued. The writer refuses any other epoch than the store's. */
   readonly epoch: number
-  /** Generation in which they were queued, see `writer-queue.ts`. */
+  /** Generation in which they were queued, see `queue/writer-queue.ts`. */
   readonly generation: number
 }
+
+/** Limits of one group; a single batch may be larger. */
+const GROUP_MAX = 256
+const GROUP_BYTES_MAX = 4 << 20
 
 /** The batches of a group have the same scope. */
 export class WriteGroup {
@@ -33,6 +37,10 @@ export class WriteGroup {
   add(batch: Batch, bytesMax: number): void {
     this.#batches.push(batch)
     this.#bytes += bytesMax
+  }
+
+  get isFull(): boolean {
+    return this.#batches.length >= GROUP_MAX || this.#bytes >= GROUP_BYTES_MAX
   }
 
   get length(): number {

@@ -22,15 +22,14 @@ import {
   writeBase,
   writeFact,
 } from '../sqlite/rows.ts'
-import type { StreamMark } from './commit-log.ts'
-import { leaveStream, writeStreamMark } from './stream-mark.ts'
+import { leaveStream, type StreamMark, writeStreamMark } from './stream-mark.ts'
 import { NotChained, roleIn, type StoreRole } from './replica.ts'
 
 export interface WriteRequest {
   readonly batch: Uint8Array
   /** Epoch in which it was queued. Any other epoch than the store's is refused. */
   readonly epoch: number
-  /** Generation in which it was queued, see `writer-queue.ts`. */
+  /** Generation in which it was queued, see `queue/writer-queue.ts`. */
   readonly generation: number
   /** The commit stream has the batch: it is committed, and must be applied. Batches with a row have this one. */
   readonly row?: { readonly sequence: number; readonly atMs: number }

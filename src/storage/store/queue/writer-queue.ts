@@ -16,75 +16,52 @@
  */
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
-import { Fault, messageOf } from '../../platform/errors.ts'
-import { TransientMap } from '../../platform/transient-map.ts'
-import { type Batch, type BatchScope, checkBatch, isLocal, mayUseReserve, scopeOf } from '../sqlite/batch.ts'
-import type { FileFault } from '../sqlite/file-guard.ts'
+import { messageOf } from '../../../platform/errors.ts'
+import { TransientMap } from '../../../platform/transient-map.ts'
+import { type Batch, type BatchScope, checkBatch, isLocal, mayUseReserve, scopeOf } from '../../sqlite/batch.ts'
+import type { FileFault } from '../../sqlite/file-guard.ts'
 import {
-  DISPLACED,
   fencedError,
   noFailures,
   noSpace,
   replicaError,
   StoreError,
   type StoreErrorKind,
-} from '../sqlite/store-error.ts'
-import type { CommitLog, GroupMark, StreamMark } from './commit-log.ts'
-import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from './database-writer.ts'
-import { NotChained, type ReplicaState, type StoreRole } from './replica.ts'
-import type { ReplicaOrder } from './replica-writer.ts'
-import { releaseStoreWorker, acquireStoreWorker } from './store-worker-cache.ts'
-import type { TreeAnswer, TreeOrder } from './tree-writer.ts'
-import { type EncodedGroup, WriteGroup } from './write-group.ts'
+} from '../../sqlite/store-error.ts'
+import type { CommitLog, GroupMark } from '../commit-log.ts'
+import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from '../database-writer.ts'
+import { NotChained, type ReplicaState, type StoreRole } from '../replica.ts'
+import type { ReplicaOrder } from '../replica-writer.ts'
+import { releaseStoreWorker } from '../store-worker-cache.ts'
+import type { TreeAnswer, TreeOrder } from '../tree-writer.ts'
+import { type EncodedGroup, WriteGroup } from '../write-group.ts'
+import {
+  failureOf,
+  isDone,
+  type OrderBody,
+  type OrderResult,
+  type PendingOrder,
+  type QueuedWrite,
+  type ReplicationOrder,
+  resultsOf,
+} from './queued-order.ts'
+import { type QueuedValue, QueuedValues } from './queued-values.ts'
+import { SendOrder } from './send-order.ts'
+import { startWriter } from './start-writer.ts'
 
-/** The queued value of a path; undefined for a deletion. */
-export interface QueuedValue {
-  readonly value: Uint8Array | undefined
-}
-
-type OrderBody = WriterOrder extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
-
-type ReplicationOrder = Extract<OrderBody, { kind: 'replica' | 'logged' | 'logged order' | 'member copy' }>
-
-interface PendingOrder {
-  readonly resolve: (outcome: OrderResult) => void
-  readonly reject: (error: Error) => void
-  readonly write?: QueuedWrite
-  /** Called on success, before any read can return the earlier state. */
-  readonly changed?: ((outcome: OrderResult) => void) | undefined
-}
-
-interface QueuedWrite {
-  readonly generation: number
-  readonly bytes: number
-  readonly batch: Batch
-}
-
-/** SQLITE_FULL. */
-const FULL = 13
 /** Limit of all queued batches, so that a blocked disk does not exhaust the memory. A single batch may be larger. */
 const QUEUED_BYTES_MAX = 256 << 20
-
-/** Limits of one group; a single batch may be larger. */
-const GROUP_MAX = 256
-const GROUP_BYTES_MAX = 4 << 20
 /** Groups that the commit log has and the writer has not applied yet. */
 const GROUPS_AHEAD_MAX = 4
 /** Turns of the event loop that a growing group waits for more batches. */
 const GROWING_TURNS_MAX = 4
-
 /** Results that are delivered in one turn of the event loop: the callers' continuations take about half a millisecond. */
 const RESULTS_PER_TURN = 16
-
-/** The result of one order. */
-type OrderResult =
-  | Exclude<OrderOutcome, { readonly sequences: unknown }>
-  | { readonly id: number; readonly sequence: number }
 
 export class WriterQueue {
   readonly #worker: Worker
   readonly #pending = new TransientMap<number, PendingOrder>()
-  readonly #overlay = new TransientMap<string, QueuedValue & { readonly id: number }>()
+  readonly #overlay = new QueuedValues()
   readonly #listeners = new Set<() => void>()
   /** Called with each durable batch, before its promise settles. */
   onWritten: (batch: Batch, sequence: number) => void = () => undefined
@@ -124,8 +101,7 @@ export class WriterQueue {
   #appending = 0
   /** Role and epoch of the database after the last order: groups that were queued before it are refused after it. */
   #logged: Pick<ReplicaState, 'role' | 'epoch'> = { role: 'own', epoch: 0 }
-  /** Resolves when all groups and orders so far were sent to the writer; undefined when none waits for the commit log. */
-  #sending: Promise<void> | undefined
+  readonly #sends = new SendOrder()
   #isFlushDue = false
   #generation = 0
   #queuedBytes = 0
@@ -138,14 +114,7 @@ export class WriterQueue {
 
   /** Starts a writer, which opens the database. Rejects with a Fault for the operator. */
   static async start(settings: WriterSettings): Promise<WriterQueue> {
-    const worker = acquireStoreWorker()
-    await new Promise<void>((resolve, reject) => {
-      worker.once('message', () => resolve())
-      worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
-      worker.once('exit', () => reject(new Fault(`the writer of ${settings.path} exited`)))
-      worker.postMessage(settings, [])
-    })
-    return new WriterQueue(worker, settings.path)
+    return new WriterQueue(await startWriter(settings), settings.path)
   }
 
   private constructor(worker: Worker, path: string) {
@@ -190,8 +159,7 @@ export class WriterQueue {
     }
     const id = this.#addToGroup(batch, bytes, epoch)
     this.#queuedBytes += bytes
-    for (const { path, value } of batch.puts) this.#overlay.set(path, { value, id })
-    for (const path of batch.deletes) this.#overlay.set(path, { value: undefined, id })
+    this.#overlay.add(batch, id)
     const write = { generation: this.#generation, bytes, batch }
     return new Promise((resolve, reject) => this.#pending.set(id, { resolve, reject, write }))
   }
@@ -206,7 +174,9 @@ export class WriterQueue {
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       return new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
     }
-    return this.#isFull && !mayUseReserve(batch, this.sizeOf) ? this.#fullError() : undefined
+    return this.#isFull && !mayUseReserve(batch, this.sizeOf)
+      ? new StoreError('full', noSpace(this.#directory))
+      : undefined
   }
 
   /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
@@ -218,7 +188,7 @@ export class WriterQueue {
     const id = ++this.#count
     this.#group ??= new WriteGroup({ ...next, id })
     this.#group.add(batch, bytes)
-    if (this.#group.length >= GROUP_MAX || this.#group.bytes >= GROUP_BYTES_MAX) this.#flush()
+    if (this.#group.isFull) this.#flush()
     else this.#flushSoon()
     return id
   }
@@ -251,10 +221,10 @@ export class WriterQueue {
     this.#group = undefined
     const encoded = group.encode()
     const { commitLog } = this
-    if (!commitLog || group.scope === 'local') return this.#sendInOrder(() => this.#postGroup(encoded))
+    if (!commitLog || group.scope === 'local') return this.#sends.run(() => this.#postGroup(encoded))
     this.#appending++
     const hasRows = group.scope === 'replicated'
-    this.#sendInOrder(() => this.#append({ ...encoded, hasRows }, commitLog))
+    this.#sends.run(() => this.#append({ ...encoded, hasRows }, commitLog))
   }
 
   #postGroup(group: EncodedGroup, mark?: GroupMark): void {
@@ -290,16 +260,6 @@ export class WriterQueue {
     })
     for (const { write } of failed) if (write) this.#finishWrite(id, write, error)
     for (const { reject } of failed) reject(error)
-  }
-
-  /** Runs `send` at once, or after what waits for the commit log. It must not throw or reject. */
-  #sendInOrder(send: () => Promise<void> | void): void {
-    const sending = this.#sending ? this.#sending.then(send) : send()
-    if (!sending) return
-    this.#sending = sending
-    void sending.finally(() => {
-      if (this.#sending === sending) this.#sending = undefined
-    })
   }
 
   /** Queues any other order. */
@@ -348,7 +308,7 @@ export class WriterQueue {
         this.#appending--
         this.#flushSoon()
       }
-      this.#sendInOrder(run)
+      this.#sends.run(run)
     })
   }
 
@@ -359,7 +319,7 @@ export class WriterQueue {
   ): Promise<OrderResult> {
     const checked = await this.#postNow({ kind: 'check', order })
     if (!('done' in checked)) return checked
-    const mark: StreamMark = await commitLog.appendOrder(order)
+    const mark = await commitLog.appendOrder(order)
     const outcome = await this.#postNow({ kind: 'replica', order, mark }, changed).catch((error: unknown) => {
       // The members have it: this server must not continue without it.
       this.#startGeneration(error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
@@ -429,7 +389,7 @@ export class WriterQueue {
   /** Sends an order after all queued batches. */
   #post(order: OrderBody, changed?: PendingOrder['changed']): Promise<OrderResult> {
     this.#flush()
-    return this.#postWith(order, changed, (send) => this.#sendInOrder(send))
+    return this.#postWith(order, changed, (send) => this.#sends.run(send))
   }
 
   /** Sends an order at once, while others wait for the commit log. */
@@ -449,10 +409,6 @@ export class WriterQueue {
     })
   }
 
-  #fullError(): StoreError {
-    return new StoreError('full', noSpace(this.#directory))
-  }
-
   #receive(report: WriterReport): void {
     if (report.kind === 'space' && report.isFull !== this.#isFull) {
       this.#isFull = report.isFull
@@ -467,10 +423,7 @@ export class WriterQueue {
     if (report.groups > 0) this.onTransaction(report.writeMs)
     this.#flushSoon()
     const isFirst = this.#outcomes.length === 0
-    for (const outcome of report.results) {
-      if (!('sequences' in outcome)) this.#outcomes.push(outcome)
-      else this.#outcomes.push(...outcome.sequences.map((sequence, at) => ({ id: outcome.id + at, sequence })))
-    }
+    this.#outcomes.push(...resultsOf(report.results))
     this.#notifyAppended(report.results)
     if (isFirst) this.#deliver(RESULTS_PER_TURN)
   }
@@ -514,12 +467,7 @@ export class WriterQueue {
     else this.counts.failed[failure === 'dropped' ? this.#droppedError().kind : failure.kind]++
     if (generation !== this.#generation) return
     if (failure !== undefined) return this.#startGeneration(failure === 'dropped' ? this.#droppedError() : failure)
-    for (const { path } of batch.puts) this.#removeFromOverlay(path, id)
-    for (const path of batch.deletes) this.#removeFromOverlay(path, id)
-  }
-
-  #removeFromOverlay(path: string, id: number): void {
-    if (this.#overlay.get(path)?.id === id) this.#overlay.delete(path)
+    this.#overlay.remove(batch, id)
   }
 
   #startGeneration(cause: StoreError): void {
@@ -546,20 +494,4 @@ export class WriterQueue {
     if (lost.some(({ write }) => write)) this.#startGeneration(error)
     for (const { reject } of lost) reject(error)
   }
-}
-
-function isDone(outcome: OrderResult): boolean {
-  return 'done' in outcome
-}
-
-function failureOf(outcome: OrderResult, directory: string): StoreError | 'dropped' | undefined {
-  if ('failure' in outcome) {
-    const { message, code } = outcome.failure
-    if (code === DISPLACED) return new StoreError('displaced', message)
-    return code === FULL ? new StoreError('full', noSpace(directory)) : new StoreError('failed', message)
-  }
-  if (!('result' in outcome)) return undefined
-  const { result } = outcome
-  if (result.kind === 'dropped') return 'dropped'
-  return result.kind === 'replica' ? replicaError() : fencedError(result.epoch)
 }

@@ -1,0 +1,58 @@
+/** Orders to the writer that have no result yet, and their results (`writer-queue.ts`). */
+import type { Batch } from '../../sqlite/batch.ts'
+import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from '../../sqlite/store-error.ts'
+import type { OrderOutcome, WriterOrder } from '../database-writer.ts'
+
+/** SQLITE_FULL. */
+const FULL = 13
+
+export type OrderBody = WriterOrder extends infer O
+  ? O extends { readonly id: number }
+    ? Omit<O, 'id'>
+    : never
+  : never
+
+export type ReplicationOrder = Extract<OrderBody, { kind: 'replica' | 'logged' | 'logged order' | 'member copy' }>
+
+export interface PendingOrder {
+  readonly resolve: (outcome: OrderResult) => void
+  readonly reject: (error: Error) => void
+  readonly write?: QueuedWrite
+  /** Called on success, before any read can return the earlier state. */
+  readonly changed?: ((outcome: OrderResult) => void) | undefined
+}
+
+export interface QueuedWrite {
+  readonly generation: number
+  readonly bytes: number
+  readonly batch: Batch
+}
+
+/** The result of one order. */
+export type OrderResult =
+  | Exclude<OrderOutcome, { readonly sequences: unknown }>
+  | { readonly id: number; readonly sequence: number }
+
+export function isDone(outcome: OrderResult): boolean {
+  return 'done' in outcome
+}
+
+export function failureOf(outcome: OrderResult, directory: string): StoreError | 'dropped' | undefined {
+  if ('failure' in outcome) {
+    const { message, code } = outcome.failure
+    if (code === DISPLACED) return new StoreError('displaced', message)
+    return code === FULL ? new StoreError('full', noSpace(directory)) : new StoreError('failed', message)
+  }
+  if (!('result' in outcome)) return undefined
+  const { result } = outcome
+  if (result.kind === 'dropped') return 'dropped'
+  return result.kind === 'replica' ? replicaError() : fencedError(result.epoch)
+}
+
+/** One result for each order. */
+export function resultsOf(outcomes: readonly OrderOutcome[]): OrderResult[] {
+  return outcomes.flatMap((outcome): OrderResult | OrderResult[] => {
+    if (!('sequences' in outcome)) return outcome
+    return outcome.sequences.map((sequence, at) => ({ id: outcome.id + at, sequence }))
+  })
+}
