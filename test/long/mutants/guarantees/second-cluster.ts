@@ -4,8 +4,8 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: "**A secondary's history is a prefix of its primary's**",
-    before: 'const isNext = row.sequence === position.sequence + 1 && row.epoch >= position.epoch',
-    after: 'const isNext = row.sequence >= position.sequence + 1',
+    before: 'const isNext = row.sequence === before.sequence + 1 && row.epoch >= before.epoch',
+    after: 'const isNext = row.sequence >= before.sequence + 1',
     test: 'test/storage/store/replica.test.ts',
   },
   {

@@ -28,8 +28,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A full disk** refuses writes that need space with 507',
-    before: 'return this.#isFull && !mayUseReserve(batch, this.sizeOf) ? this.#fullError() : undefined',
-    after: 'return this.#isFull ? this.#fullError() : undefined',
+    before: 'return this.#isFull && !mayUseReserve(batch, this.sizeOf)\n',
+    after: 'return this.#isFull\n',
     test: 'test/attacks/full-disk.test.ts',
   },
   {
@@ -121,7 +121,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A replica is byte-identical to its primary**',
-    before: 'if (!isNext || !checksumOf(row, position.checksum).equals(row.checksum)) {',
+    before: 'if (!isNext || !checksumOf(row, before.checksum).equals(row.checksum)) {',
     after: 'if (!isNext) {',
     test: 'test/storage/store/replica.test.ts',
   },
@@ -181,10 +181,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A failing disk** fails the writes in progress',
-    before:
-      "    this.#isRestoring = true\n    try {\n      const outcome = await this.#post(order)\n      if ('done' in outcome) {\n        changed()\n        this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))\n      }\n      return outcome\n    } finally {\n      this.#isRestoring = false\n    }",
-    after:
-      "    this.#isRestoring = true\n    const outcome = await this.#post(order)\n    if ('done' in outcome) {\n      changed()\n      this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))\n    }\n    this.#isRestoring = false\n    return outcome",
+    before: '      return outcome\n    } finally {\n      this.#isRestoring = false\n    }',
+    after: '      this.#isRestoring = false\n      return outcome\n    } finally {\n    }',
     test: 'test/storage/snapshot/snapshot.test.ts',
     testName: 'error of the disk',
   },
