@@ -1,5 +1,5 @@
 /** A high availability cluster for one test, see `scripts/local-ha-cluster.ts`, with what faults need. */
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -47,7 +47,7 @@ export async function startHaCluster(t: TestContext, options: HaTestOptions = {}
   const cluster = await LocalHaCluster.start({
     directory,
     program: OUTPOST,
-    onEnd: (name, how) => t.diagnostic(`${name} has ended: ${how}`),
+    onEnd: (name, how) => t.diagnostic(`${name} has ended: ${how}\n${lastLines(join(directory, name, 'log'))}`),
     ...(network && { network }),
     ...options,
     environmentOf: (server) =>
@@ -67,6 +67,11 @@ function merged(one: Environment, other: Environment): Environment {
 }
 
 /** A disk for the data of each member. False if this process may not mount. */
+/** Of a log, which is removed with the cluster. */
+function lastLines(file: string): string {
+  return readFileSync(file, 'utf8').split('\n').slice(-15).join('\n')
+}
+
 function mountDisks(undone: Pick<TestContext, 'after'>, directory: string, members: readonly string[]): boolean {
   for (const member of members) {
     mkdirSync(join(directory, member))

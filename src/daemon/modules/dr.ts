@@ -255,9 +255,11 @@ export class ReplicationPart implements ReplicationSide {
       logger.error('keyring of the primary unreadable', { error: messageOf(error) })
       return
     }
-    const whose =
-      this.mode === 'secondary' ? 'this secondary is sealed: its primary' : 'this server is sealed: the cluster'
-    logger.warn(`${whose} has another root key (a rekey); next: outpost operator unseal`)
+    const why =
+      this.mode === 'secondary'
+        ? 'this secondary is sealed: its primary has another root key (a rekey)'
+        : 'this server is sealed: the cluster has another root key (a rekey)'
+    logger.warn(`${why}; next: outpost operator unseal`)
   }
 
   get #storedBrief() {

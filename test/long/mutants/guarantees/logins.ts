@@ -59,8 +59,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Failures with other names, at any number, unlock no name',
-    before: "if (reason === 'evict' && nowMs - count.lastMs < windowMs) this.#sketch.add(",
-    after: "if (reason === 'set' && nowMs - count.lastMs < windowMs) this.#sketch.add(",
+    before: 'if (!isExpired(count, nowMs)) this.#sketch.add(',
+    after: 'if (isExpired(count, nowMs)) this.#sketch.add(',
     test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {

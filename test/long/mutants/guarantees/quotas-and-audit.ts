@@ -27,7 +27,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/quota-flood.test.ts',
   },
   {
-    promise: 'Rules are durable before they are acknowledged. Counts are not stored',
+    promise: 'Rules are durable before they are acknowledged, and so is a block',
     before: 'await this.#rules.change((pending) => {\n      const rules = this.#withEnabledMount(pending)',
     after: 'void this.#rules.change((pending) => {\n      const rules = this.#withEnabledMount(pending)',
     test: 'test/secrets/quotas/quotas.test.ts',
@@ -83,7 +83,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Before the token.** A request over its quota is refused before its token is checked',
-    before: 'if (quota?.refusal && !(isAudited && quota.isAudited)) throw quota.refusal',
+    before:
+      'if (quota?.refusal && !(isAudited && quota.isAudited)) return afterBlock(Promise.reject(quota.refusal), quota.blocked)',
     after: '',
     test: 'test/secrets/quotas/quotas.test.ts',
   },

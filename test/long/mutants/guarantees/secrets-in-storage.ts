@@ -28,8 +28,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A full disk** refuses writes that need space with 507',
-    before: 'return this.#isFull && !mayUseReserve(batch, this.sizeOf) ? this.#fullError() : undefined',
-    after: 'return this.#isFull ? this.#fullError() : undefined',
+    before: 'return this.#isFull && !mayUseReserve(batch, this.sizeOf)\n',
+    after: 'return this.#isFull\n',
     test: 'test/attacks/full-disk.test.ts',
   },
   {
@@ -181,8 +181,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A failing disk** fails the writes in progress',
+<<<<<<< HEAD
     before: '    } finally {\n      this.#isRestoring = false\n    }',
     after: '    } finally {\n      // nothing\n    }',
+=======
+    before: '      return outcome\n    } finally {\n      this.#isRestoring = false\n    }',
+    after: '      this.#isRestoring = false\n      return outcome\n    } finally {\n    }',
+>>>>>>> main
     test: 'test/storage/snapshot/snapshot.test.ts',
     testName: 'error of the disk',
   },

@@ -82,8 +82,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'While NATS is down, 503',
-    before: "if (!self || !bus.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')",
-    after: "if (!self) throw new Refusal('unavailable', 'not connected to NATS, try again')",
+    before: "if (!self || !bus.isConnected) throw new Refusal('not_connected', 'not connected to NATS, try again')",
+    after: "if (!self) throw new Refusal('not_connected', 'not connected to NATS, try again')",
     test: 'test/cluster/rpc/forwarder.test.ts',
   },
   {

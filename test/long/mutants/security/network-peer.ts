@@ -190,8 +190,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'guess passwords: two hashes at a time',
-    before: `reason === 'evict' && nowMs - count.lastMs < windowMs`,
-    after: 'false',
+    before: `if (reason !== 'evict') return`,
+    after: 'return',
     test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {

@@ -124,7 +124,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send any response to callers of its own host',
-    before: 'if (request.nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX)',
+    before: 'if (nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX)',
     after: 'if (false)',
     test: 'test/attacks/lying-node.test.ts',
   },
