@@ -181,13 +181,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A failing disk** fails the writes in progress',
-<<<<<<< HEAD
-    before: '    } finally {\n      this.#isRestoring = false\n    }',
-    after: '    } finally {\n      // nothing\n    }',
-=======
     before: '      return outcome\n    } finally {\n      this.#isRestoring = false\n    }',
     after: '      this.#isRestoring = false\n      return outcome\n    } finally {\n    }',
->>>>>>> main
     test: 'test/storage/snapshot/snapshot.test.ts',
     testName: 'error of the disk',
   },
