@@ -66,12 +66,12 @@ function merged(one: Environment, other: Environment): Environment {
   return { ...one, ...other, OUTPOST_NODE_OPTIONS: `${first} ${second}`.trim() }
 }
 
-/** A disk for the data of each member. False if this process may not mount. */
 /** Of a log, which is removed with the cluster. */
 function lastLines(file: string): string {
   return readFileSync(file, 'utf8').split('\n').slice(-15).join('\n')
 }
 
+/** A disk for the data of each member. False if this process may not mount. */
 function mountDisks(undone: Pick<TestContext, 'after'>, directory: string, members: readonly string[]): boolean {
   for (const member of members) {
     mkdirSync(join(directory, member))
