@@ -20,9 +20,11 @@ const show = (what: string, error: unknown) =>
 
   // Processes that a test forks preload this file, too.
   if (isMainThread && /\.test\.(?:ts|mjs)$/.test(process.argv[1] ?? '')) {
+    const exit = process.exit.bind(process)
+    // The runner was killed: the report of each such error would be the next one, without an end.
+    process.stderr.on('error', () => exit(1))
     process.on('uncaughtExceptionMonitor', (error) => show('an error that no test caught', error))
     process.on('unhandledRejection', (reason) => show('a rejection that no test caught', reason))
-    const exit = process.exit.bind(process)
     process.exit = (code) => {
       show('a test', new Error(`process.exit(${code ?? ''}) was called`))
       return exit(code || 1)
