@@ -19,7 +19,7 @@
  * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { messageOf, Refusal } from '../platform/errors.ts'
+import { Fault, messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
@@ -269,7 +269,7 @@ export class HaServer {
         await this.#look(this.#parts)
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
-        if (!this.#parts) this.#fault = messageOf(error)
+        if (!this.#parts) this.#fault = error instanceof Fault ? error.message : unreachable(error)
         else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
@@ -473,4 +473,8 @@ export class HaServer {
 
 function alreadyInitialized(): Refusal {
   return new Refusal('invalid_request', 'Vault is already initialized')
+}
+
+function unreachable(error: unknown): string {
+  return `the commit stream cannot be opened: ${messageOf(error)}; check that the NATS servers of nats.servers run with JetStream`
 }

@@ -90,7 +90,10 @@ test('an absent active server is a fault only after the longest takeover', () =>
   ha.active = undefined
   assert.equal(haFault(ha, 1000), undefined)
   assert.equal(haFault(ha, 1000 + TAKEOVER_MAX_MS - 1), undefined)
-  assert.equal(haFault(ha, 1000 + TAKEOVER_MAX_MS), 'no server has been active for 15 s')
+  assert.match(
+    haFault(ha, 1000 + TAKEOVER_MAX_MS) ?? '',
+    /^no server has been active for 15 s: check that .* NATS servers runs$/,
+  )
   ha.become('s2')
   assert.equal(haFault(ha, 60_000), undefined)
   ha.active = undefined

@@ -257,8 +257,10 @@ export class ActiveLease {
       const { holder: stored, revision } = await this.#options.bucket.readHolder()
       if (this.#term !== term) return false
       if (stored?.serverId === holder.serverId && stored.term === term && !stored.isReleased) {
+        // This renewal was not stored, and the cause may last: report it.
+        if (revision === this.#revision) throw error
         this.#revision = revision
-        throw error
+        return await this.renew()
       }
       // The acquisition itself, before its first renewal.
       if (revision === term) throw error

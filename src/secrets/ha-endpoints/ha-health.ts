@@ -16,5 +16,6 @@ export function haFault(ha: HaState, nowMs = performance.now()): string | undefi
   else inactiveSince.set(ha, sinceMs)
   if (ha.trouble !== undefined) return ha.trouble
   if (sinceMs === undefined || nowMs - sinceMs < TAKEOVER_MAX_MS) return undefined
-  return `no server has been active for ${Math.floor((nowMs - sinceMs) / 1000)} s`
+  const seconds = Math.floor((nowMs - sinceMs) / 1000)
+  return `no server has been active for ${seconds} s: check that the other servers are unsealed and that a majority of the NATS servers runs`
 }

@@ -150,8 +150,9 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   get(path: string): StoredEntry | undefined {
-    // A queued value may be durable already, together with the rest of its batch: read the database, not the cache.
-    if (this.#queue.queued(path)) return this.#cache.canonical(path, this.#entry(path))
+    // A queued value, or one from the commit stream, may be durable already, together with the rest of its batch: read the database, not
+    // the cache.
+    if (this.member.isApplying || this.#queue.queued(path)) return this.#cache.canonical(path, this.#entry(path))
     return this.#cache.get(path, () => this.#entry(path))
   }
 

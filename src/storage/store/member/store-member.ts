@@ -35,6 +35,7 @@ interface StoreParts {
 
 export class StoreMember {
   readonly #store: StoreParts
+  #applying = 0
   /** True while the entries are copied from another member. Set by the store. */
   isJoining: boolean
   /** Called before groups of the commit stream are applied. The result is called in the turn in which reads see them, or after a failure. */
@@ -62,6 +63,7 @@ export class StoreMember {
   async applyLogged(groups: readonly LoggedGroup[]): Promise<CommitPosition> {
     const { applied, queue } = this.#store
     const finish = this.onApplying?.(groups)
+    this.#applying++
     try {
       const state = await queue.replicate({ kind: 'logged', groups }, (done) => {
         queue.role = done.role
@@ -72,7 +74,14 @@ export class StoreMember {
     } catch (error) {
       finish?.(false)
       throw error
+    } finally {
+      this.#applying--
     }
+  }
+
+  /** Groups are being applied: the database may have them, and the cache of the store the state before. */
+  get isApplying(): boolean {
+    return this.#applying > 0
   }
 
   /** Executes an order of the commit stream, unless the store has it. Rejects with NotChained if the entries here do not allow it. */

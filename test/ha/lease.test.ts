@@ -1,0 +1,73 @@
+/** Renewals of the lease whose acknowledgement is lost, or that are not stored. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { TIMINGS } from '../../src/cluster/nats/timings.ts'
+import { ActiveLease, type LeaseHolder } from '../../src/ha/lease/lease.ts'
+
+/** The bucket's entry, changed by compare-and-set. */
+class EntryWithFaults {
+  holder: LeaseHolder | undefined
+  revision = 0
+  fault: 'not stored' | 'not acknowledged' | undefined
+
+  async readHolder() {
+    return { holder: this.holder, revision: this.revision }
+  }
+
+  async writeHolder(holder: LeaseHolder, revision: number): Promise<number> {
+    const { fault } = this
+    this.fault = undefined
+    if (fault === 'not stored') throw new Error('timeout')
+    if (revision !== this.revision) throw new Error('wrong last sequence')
+    this.holder = holder
+    this.revision++
+    if (fault === 'not acknowledged') throw new Error('timeout')
+    return this.revision
+  }
+}
+
+async function heldLease() {
+  const bucket = new EntryWithFaults()
+  const clock = { nowMs: 1000 }
+  const self = { serverId: 'run-of-a', name: 'a', apiAddress: '', clusterAddress: '' }
+  const lease = new ActiveLease({
+    bucket,
+    self: () => self,
+    nowMs: () => clock.nowMs,
+    wallMs: () => 0,
+    coreMs: () => 0,
+  })
+  await lease.poll()
+  bucket.revision = 1
+  await lease.poll()
+  assert.equal(await lease.acquire(), true)
+  assert.equal(await lease.renew(), true)
+  return { bucket, clock, lease }
+}
+
+test('a renewal after one whose acknowledgement was lost renews the lease', async () => {
+  const { bucket, clock, lease } = await heldLease()
+  bucket.fault = 'not acknowledged'
+  clock.nowMs += TIMINGS.haLeaseMs - 1
+  assert.equal(await lease.renew(), true)
+  clock.nowMs += TIMINGS.haLeaseMs - 1
+  assert.deepEqual([lease.isValid, await lease.renew()], [true, true])
+})
+
+test('a renewal that was not stored rejects, and does not extend the lease', async () => {
+  const { bucket, clock, lease } = await heldLease()
+  bucket.fault = 'not stored'
+  clock.nowMs += TIMINGS.haLeaseMs - 1
+  await assert.rejects(() => lease.renew(), /timeout/)
+  clock.nowMs += 1
+  assert.equal(lease.isValid, false)
+  assert.equal(await lease.renew(), true)
+  assert.equal(lease.isValid, true)
+})
+
+test('a renewal of a lease that another server has acquired ends the term', async () => {
+  const { bucket, lease } = await heldLease()
+  bucket.holder = bucket.holder && { ...bucket.holder, serverId: 'run-of-b' }
+  bucket.revision++
+  assert.deepEqual([await lease.renew(), lease.term, lease.isValid], [false, 0, false])
+})
