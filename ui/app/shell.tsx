@@ -4,7 +4,7 @@ import type { ComponentType, JSX } from 'preact'
 import { useLayoutEffect, useState } from 'preact/hooks'
 import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
-import { Failure, Loading } from '../components/states.tsx'
+import { Failure, Loading, RenderGuard } from '../components/states.tsx'
 import { useKeys } from './keys.ts'
 import { KeyList } from './key-list.tsx'
 import { Link } from '../components/link.tsx'
@@ -17,7 +17,6 @@ import { type Section, SECTIONS } from './sections.ts'
 import type { ViewProps } from './view-props.ts'
 import { features, isSealed, logOut, sessionRound, token, tokenInfo } from './session.ts'
 import { Toasts } from './toasts.tsx'
-import { ViewGuard } from './view-guard.tsx'
 
 const isPaletteOpen = signal(false)
 const areKeysShown = signal(false)
@@ -178,9 +177,9 @@ function CurrentView(): JSX.Element {
   const { View } = loaded
   // A key of the address and of the session: each object has a view of its own, without state of the one before.
   return View ? (
-    <ViewGuard key={`${sessionRound.value} ${path.value}`}>
+    <RenderGuard key={`${sessionRound.value} ${path.value}`}>
       <View params={matched.params} />
-    </ViewGuard>
+    </RenderGuard>
   ) : (
     <NotFound />
   )

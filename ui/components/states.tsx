@@ -1,5 +1,5 @@
 /** What a view shows instead of data. */
-import type { ComponentChildren } from 'preact'
+import { Component, type ComponentChildren } from 'preact'
 import { ApiError } from '../api/client.ts'
 import { requestLogin } from '../app/login-request.ts'
 import type { Resource } from '../app/resource.ts'
@@ -87,13 +87,59 @@ interface LoadedProps<T> {
   readonly children: (data: T) => ComponentChildren
 }
 
-/** The data of a resource, or its state. After an error, the last data stays with the error above it. */
+/**
+ * The data of a resource, or its state. After an error, the last data stays with the error above it. Data that cannot be shown, such as that of
+ * a faulty host, is replaced by a failure, and the rest of the view stays.
+ */
 export function Loaded<T>({ children, resource: { data, error, reload } }: LoadedProps<T>) {
   if (data === undefined) return error ? <Failure error={error} retry={reload} /> : <Loading />
   return (
     <>
       {error && <ErrorText error={error} />}
-      {children(data)}
+      <RenderGuard data={data}>
+        <Rendered data={data} render={children} />
+      </RenderGuard>
     </>
   )
+}
+
+interface RenderedProps<T> {
+  readonly data: T
+  readonly render: (data: T) => ComponentChildren
+}
+
+/** Calls `render` below the guard. */
+function Rendered<T>({ data, render }: RenderedProps<T>) {
+  return <>{render(data)}</>
+}
+
+interface RenderGuardProps {
+  readonly children: ComponentChildren
+  /** Other data is rendered again after a failure. */
+  readonly data?: unknown
+}
+
+interface RenderGuardState {
+  readonly failed?: { readonly data: unknown; readonly error: Error } | undefined
+}
+
+/** Shows a failure in place of content that cannot be rendered. The rest of the page stays. */
+export class RenderGuard extends Component<RenderGuardProps, RenderGuardState> {
+  override state: RenderGuardState = {}
+
+  override componentDidCatch(error: unknown): void {
+    const { data } = this.props
+    this.setState({ failed: { data, error: error instanceof Error ? error : new Error(String(error)) } })
+  }
+
+  override render({ children, data }: RenderGuardProps, { failed }: RenderGuardState) {
+    if (!failed || failed.data !== data) return children
+    return (
+      <Failure
+        error={new Error(`The view failed: ${failed.error.message}`)}
+        hint="The server or a host sent data that the view cannot show."
+        retry={() => this.setState({ failed: undefined })}
+      />
+    )
+  }
 }
