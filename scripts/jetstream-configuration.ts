@@ -1,5 +1,7 @@
 /** NATS configuration for high availability on this machine: without users, for the demonstration, tests and benchmarks. */
 
+import { HaSubjects } from '../src/cluster/nats/ha-subjects.ts'
+
 /** Each connection is of the account of outpost, which may ask the NATS servers whether they sync. */
 export function jetStreamConfiguration(storeDirectory: string, { region = 'global', sync = 'always' } = {}): string {
   return [
@@ -8,7 +10,7 @@ export function jetStreamConfiguration(storeDirectory: string, { region = 'globa
     '  OUTPOST {',
     '    jetstream: enabled',
     '    users: [ { user: outpost, password: outpost } ]',
-    `    imports: [ { service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" }, to: "outpost.${region}.ha.nats" } ]`,
+    `    imports: [ { service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" }, to: "${new HaSubjects(region).natsState}" } ]`,
     '  }',
     '  SYS { exports: [ { service: "$SYS.REQ.SERVER.PING.STATSZ", response: stream, accounts: [OUTPOST] } ] }',
     '}',

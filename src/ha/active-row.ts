@@ -1,11 +1,8 @@
 /** The newest row of the active server, which a standby asks for before it answers a read. */
 import type { NatsConnection } from '@nats-io/transport-node'
+import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 
 const ANSWER_MS = 500
-
-function subjectOf(region: string, serverId: string): string {
-  return `outpost.${region}.ha.row.${serverId}`
-}
 
 export interface ServedRow {
   readonly connection: NatsConnection
@@ -17,7 +14,7 @@ export interface ServedRow {
 }
 
 export function serveRow({ connection, isServing, region, row, serverId }: ServedRow): void {
-  connection.subscribe(subjectOf(region, serverId), {
+  connection.subscribe(new HaSubjects(region).newestRow(serverId), {
     callback(error, message) {
       if (error) return
       // The lease is compared after the row was read.
@@ -35,7 +32,9 @@ export async function askForRow(
 ): Promise<number | undefined> {
   if (!connection || serverId === undefined) return undefined
   try {
-    const { data } = await connection.request(subjectOf(region, serverId), undefined, { timeout: ANSWER_MS })
+    const { data } = await connection.request(new HaSubjects(region).newestRow(serverId), undefined, {
+      timeout: ANSWER_MS,
+    })
     const text = Buffer.from(data).toString('latin1')
     return /^\d{1,15}$/.test(text) ? Number(text) : undefined
   } catch {

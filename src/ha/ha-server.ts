@@ -19,8 +19,11 @@
  * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Condition } from '../platform/condition.ts'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
+import { Mutex } from '../platform/mutex.ts'
+import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
@@ -55,8 +58,10 @@ export class HaServer {
   #pausedUntilMs = Number.NEGATIVE_INFINITY
   /** When this active server was seen without its root key. */
   #keylessSinceMs = Number.POSITIVE_INFINITY
-  #changing: Promise<unknown> = Promise.resolve()
-  #wake: (() => void) | undefined
+  /** Held while the role changes. */
+  readonly #mutex = new Mutex()
+  /** Another server may have acquired or released the lease: it is read before its next poll. */
+  readonly #leaseChanged = new Condition()
   #isStepDownRequested = false
   /** Why the stream cannot be used. */
   #fault: string | undefined
@@ -150,9 +155,9 @@ export class HaServer {
     await this.#parts?.bucket.removeMember(name)
   }
 
-  /** Applies what has arrived without waiting for more. */
-  hurry(): void {
-    this.#parts?.stream.hurry()
+  /** See `CommitStream.skipBatchDelay`. */
+  skipBatchDelay(): void {
+    this.#parts?.stream.skipBatchDelay()
   }
 
   /** See `askForRow`. */
@@ -161,17 +166,12 @@ export class HaServer {
     return askForRow(connection, this.#options.region, lease?.holder?.serverId)
   }
 
-  /** The core was unsealed or sealed: looks at the lease at once. */
-  wake(): void {
-    this.#wake?.()
-  }
-
   /**
    * Becomes active to initialize the core: the entries are empty. Rejects with a Refusal if another server is active or the stream has
    * commits already.
    */
   async lead(): Promise<void> {
-    await this.#exclusive(async () => {
+    await this.#mutex.runExclusive(async () => {
       const parts = this.#parts
       if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
       try {
@@ -248,8 +248,8 @@ export class HaServer {
     await this.leave()
     this.#stopping.abort()
     this.#log.end()
-    this.wake()
-    await this.#changing
+    this.#leaseChanged.notifyAll()
+    await this.#mutex.whenIdle()
     this.#parts?.reports.stop()
     this.#parts?.placement.stop()
     await this.#parts?.follower.stop()
@@ -266,14 +266,14 @@ export class HaServer {
       try {
         this.#parts ??= await this.#open()
         if (this.#phase === 'standby' || this.#phase === 'starting') this.#parts.follower.start()
-        await this.#look(this.#parts)
+        await this.#checkLease(this.#parts)
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
         if (!this.#parts) this.#fault = messageOf(error)
         else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
-      await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
+      await this.#leaseChanged.wait(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
     }
   }
 
@@ -287,16 +287,14 @@ export class HaServer {
       warn: (message, error) => this.#warn(message, error),
     })
     this.#fault = undefined
-    parts.connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
+    parts.connection.subscribe(new HaSubjects(this.#options.region).leaseChanged, {
+      callback: () => this.#leaseChanged.notifyAll(),
+    })
     return parts
   }
 
-  get #hintSubject(): string {
-    return `outpost.${this.#options.region}.ha.changed`
-  }
-
   /** Reads the lease, and takes over if it is free. */
-  async #look(parts: OpenParts): Promise<void> {
+  async #checkLease(parts: OpenParts): Promise<void> {
     const { core } = this.#options
     if (this.#phase === 'active' && this.#hasOpened && core.state !== 'unsealed') {
       return this.#leaveTerm('the secrets core was sealed', true)
@@ -309,7 +307,7 @@ export class HaServer {
     const yields = this.#nowMs() < this.#pausedUntilMs || core.lacksKey
     const waitMs = yields ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
-    await this.#exclusive(() => this.#takeOver(parts, true))
+    await this.#mutex.runExclusive(() => this.#takeOver(parts, true))
   }
 
   get #mayTakeOver(): boolean {
@@ -346,7 +344,7 @@ export class HaServer {
         took_ms: tookMs,
         row: store.position().sequence,
       })
-      this.#hint(parts)
+      this.#announceLease(parts)
       return true
     } catch (error) {
       this.#openFault = `taking over failed: ${messageOf(error)}`
@@ -403,7 +401,7 @@ export class HaServer {
     if (this.#phase !== 'active') return
     // A refused server must serve nothing from this moment on.
     this.#setPhase('stepping down')
-    await this.#exclusive(async () => {
+    await this.#mutex.runExclusive(async () => {
       if (this.#phase !== 'stepping down' || !this.#parts) return
       this.#logger[releases ? 'info' : 'warn']('this server is no longer active', { reason })
       await this.#endTerm(this.#parts, releases)
@@ -421,11 +419,11 @@ export class HaServer {
     if (releases)
       await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it runs out', error))
     this.#setPhase('standby')
-    this.#hint(parts)
+    this.#announceLease(parts)
   }
 
-  #hint({ connection }: OpenParts): void {
-    if (!connection.isClosed()) connection.publish(this.#hintSubject)
+  #announceLease({ connection }: OpenParts): void {
+    if (!connection.isClosed()) connection.publish(new HaSubjects(this.#options.region).leaseChanged)
   }
 
   #state(): MemberState {
@@ -445,24 +443,6 @@ export class HaServer {
 
   #notify(): void {
     for (const listener of this.#listeners) listener()
-  }
-
-  /** Runs changes of the role one after another. */
-  #exclusive<T>(change: () => Promise<T>): Promise<T> {
-    const done = this.#changing.then(change)
-    this.#changing = done.catch(() => undefined)
-    return done
-  }
-
-  async #pause(ms: number): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms)
-      this.#wake = () => {
-        clearTimeout(timer)
-        resolve()
-      }
-    })
-    this.#wake = undefined
   }
 
   #warn(message: string, error: unknown): void {

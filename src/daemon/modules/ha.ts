@@ -131,7 +131,7 @@ export class HaPart implements HaSide {
       logger,
       rootKey: () => this.#core().barrier.standby.copy(),
       questions: new RowQuestions(() => this.#server.activeRow()),
-      hurry: () => this.#server.hurry(),
+      skipBatchDelay: () => this.#server.skipBatchDelay(),
       activeMs: () => this.#server.lease?.holder?.clockMs ?? 0,
     })
   }

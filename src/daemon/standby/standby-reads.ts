@@ -46,8 +46,8 @@ export interface StandbyReadsOptions extends Pick<CoreOptions, 'engines' | 'own'
   /** A copy of the root key, which the caller overwrites. Throws while the server is sealed. */
   readonly rootKey: () => Buffer
   readonly questions: RowQuestions
-  /** Applies what has arrived without waiting for more. */
-  readonly hurry: () => void
+  /** Applies messages of the commit stream as they arrive, for a moment. */
+  readonly skipBatchDelay: () => void
   /** The newest known time of the active server's clock; 0 while unknown. */
   readonly activeMs: () => number
 }
@@ -185,9 +185,9 @@ export class StandbyReads {
   }
 
   async #hasApplied(row: number): Promise<boolean> {
-    const { hurry, store } = this.#options
+    const { skipBatchDelay, store } = this.#options
     if (store.visibleRow >= row) return true
-    hurry()
+    skipBatchDelay()
     return new Promise((resolve) => {
       const done = (isApplied: boolean) => {
         clearTimeout(timer)

@@ -20,7 +20,8 @@ import {
   unpackSmall,
 } from '../../dr/link/messages.ts'
 import { copyDifference, type CopyProgress, type MerkleSource } from '../../dr/secondary/merkle-sync.ts'
-import { packr } from '../../cluster/nats/message-pack.ts'
+import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
+import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
 import type { StoreMemberState } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 import type { MemberState } from '../lease/lease.ts'
@@ -42,6 +43,9 @@ type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
 const count = v.pipe(v.number(), v.integer(), v.minValue(0))
 const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
 
+const EMPTY = new Uint8Array()
+const REQUEST = v.object({ method: v.string(), request: octets })
+
 const STATE = v.object({
   position: v.object({ sequence: count, epoch: count, checksum: octets }),
   mark: v.object({ stream: v.string(), position: count }),
@@ -51,10 +55,6 @@ const STATE = v.object({
   clusterId: v.string(),
   shared: v.array(v.object({ path: v.string(), value: octets })),
 })
-
-function subjectOf(region: string, serverId: string): string {
-  return `outpost.${region}.ha.copy.${serverId}`
-}
 
 /** The member with the newest entries. Throws a Refusal if there is none. */
 export function pickSource(members: readonly MemberState[], ownServerId: string, nowMs: number): MemberState {
@@ -91,7 +91,7 @@ export function serveCopies({ connection, logger, region, serverId, store }: Ser
       message.respond(Buffer.concat([Buffer.from([FAILED]), Buffer.from(messageOf(error))]))
     }
   }
-  connection.subscribe(subjectOf(region, serverId), {
+  connection.subscribe(new HaSubjects(region).copy(serverId), {
     callback(error, message) {
       if (!error) void serve(message)
     },
@@ -124,8 +124,8 @@ async function* answersTo(
   store: SqliteStore,
   responder: MerkleResponder,
 ): AsyncGenerator<Uint8Array> {
-  const { method, request } = packr.unpack(payload) as { method: unknown; request: unknown }
-  const body = request instanceof Uint8Array ? Buffer.from(request) : Buffer.alloc(0)
+  const { method, request } = unpackAs(REQUEST, payload) ?? { method: undefined, request: EMPTY }
+  const body = Buffer.from(request)
   if (!store.tree.isEnabled) await store.tree.enable()
   if (method === 'State') yield pack(stateOf(store))
   else if (method === 'Pages') yield pack(await responder.pages())
@@ -133,7 +133,7 @@ async function* answersTo(
   else if (method === 'Leaves') yield packSmall(await responder.leaves(unpack(METHODS.Leaves.request, body)))
   else if (method === 'Values') {
     for await (const answer of responder.values(unpack(METHODS.Values.request, body))) yield pack(answer)
-  } else throw new Error('unknown request')
+  } else throw new Error('the request is malformed')
 }
 
 /** Throws an Error for a member that could not be a source. */
@@ -194,7 +194,7 @@ class MemberSource implements MerkleSource {
   }
 
   state(): Promise<StoreMemberState> {
-    return this.#request('State', Buffer.alloc(0), (bytes) => unpack(STATE, bytes))
+    return this.#request('State', EMPTY, (bytes) => unpack(STATE, bytes))
   }
 
   async call<M extends CopyMethod>(method: M, request: RequestOf<M>): Promise<ResponseOf<M>> {
@@ -229,7 +229,7 @@ class MemberSource implements MerkleSource {
   async *#answers(method: string, request: Uint8Array): AsyncGenerator<Buffer> {
     const { connection, region, signal, source } = this.#options
     const payload = packr.pack({ method, request })
-    const messages = await connection.requestMany(subjectOf(region, source.serverId), payload, {
+    const messages = await connection.requestMany(new HaSubjects(region).copy(source.serverId), payload, {
       strategy: 'sentinel',
       maxWait: ANSWER_MS,
     })

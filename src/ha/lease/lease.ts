@@ -16,7 +16,9 @@ import { Kvm, type KV } from '@nats-io/kv'
 import { jetstream, jetstreamManager, type JetStreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
+import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
+import { tryParseRecord } from '../../platform/stored-record.ts'
 
 const ACTIVE_KEY = 'active'
 const MEMBER_PREFIX = 'member.'
@@ -61,36 +63,35 @@ export type MemberState = v.InferOutput<typeof MEMBER>
 export class HaBucket {
   readonly #kv: KV
   readonly #manager: JetStreamManager
-  readonly #bucket: string
+  readonly #subjects: HaSubjects
 
   static async open(connection: NatsConnection, region: string, replicas: number): Promise<HaBucket> {
     const options = { timeout: TIMINGS.haRequestMs }
-    const bucket = `OUTPOST_${region}_HA`
+    const subjects = new HaSubjects(region)
     const manager = await jetstreamManager(connection, options)
     // Reads come from the leader of the bucket: a follower may have an older revision.
-    const kv = await new Kvm(jetstream(connection, options)).create(bucket, {
+    const kv = await new Kvm(jetstream(connection, options)).create(subjects.bucket, {
       replicas,
       history: 1,
       allow_direct: false,
     })
-    return new HaBucket(kv, manager, bucket)
+    return new HaBucket(kv, manager, subjects)
   }
 
-  private constructor(kv: KV, manager: JetStreamManager, bucket: string) {
+  private constructor(kv: KV, manager: JetStreamManager, subjects: HaSubjects) {
     this.#kv = kv
     this.#manager = manager
-    this.#bucket = bucket
+    this.#subjects = subjects
   }
 
   get streamName(): string {
-    return `KV_${this.#bucket}`
+    return this.#subjects.bucketStream
   }
 
   async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
     const entry = await this.#kv.get(ACTIVE_KEY)
     if (!entry) return { holder: undefined, revision: 0 }
-    const parsed = v.safeParse(HOLDER, parsedJson(entry.string()))
-    return { holder: parsed.success ? parsed.output : undefined, revision: entry.revision }
+    return { holder: tryParseRecord(HOLDER, entry.string()), revision: entry.revision }
   }
 
   /** Resolves to the new revision. Rejects when the entry has another revision than `revision`. */
@@ -107,16 +108,13 @@ export class HaBucket {
 
   async members(): Promise<MemberState[]> {
     // The names of the subjects, because a listing of keys needs a consumer.
-    const prefix = `$KV.${this.#bucket}.`
-    const { state } = await this.#manager.streams.info(`KV_${this.#bucket}`, {
+    const prefix = this.#subjects.bucketPrefix
+    const { state } = await this.#manager.streams.info(this.streamName, {
       subjects_filter: `${prefix}${MEMBER_PREFIX}>`,
     })
     const names = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length))
     const entries = await Promise.all(names.map((name) => this.#kv.get(name)))
-    return entries.flatMap((entry) => {
-      const parsed = v.safeParse(MEMBER, entry && parsedJson(entry.string()))
-      return parsed.success ? [parsed.output] : []
-    })
+    return entries.flatMap((entry) => (entry && tryParseRecord(MEMBER, entry.string())) ?? [])
   }
 
   async removeMember(name: string): Promise<void> {
@@ -127,14 +125,6 @@ export class HaBucket {
 /** Names of servers may have characters that keys must not have. */
 function keyOf(name: string): string {
   return Buffer.from(name).toString('hex')
-}
-
-function parsedJson(value: string): unknown {
-  try {
-    return JSON.parse(value)
-  } catch {
-    return undefined
-  }
 }
 
 export interface LeaseOptions {
