@@ -19,18 +19,17 @@
  * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Condition } from '../platform/condition.ts'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
-import { Mutex } from '../platform/mutex.ts'
+import { Condition, Mutex } from '../platform/mutex.ts'
 import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
-import { ActiveLease, type MemberState } from './lease/lease.ts'
+import { type ActiveLease, isReporting, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
-import { askForRow } from './active-row.ts'
-import { beginTerm } from './term-begin.ts'
+import { requestNewestRow } from './newest-row.ts'
+import { beginTerm } from './begin-term.ts'
 import { StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
@@ -56,7 +55,7 @@ export class HaServer {
   #hasOpened = false
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
-  /** When this active server was seen without its root key. */
+  /** Since when this active server lacks the root key. */
   #keylessSinceMs = Number.POSITIVE_INFINITY
   /** Held while the role changes. */
   readonly #mutex = new Mutex()
@@ -160,17 +159,17 @@ export class HaServer {
     this.#parts?.stream.skipBatchDelay()
   }
 
-  /** See `askForRow`. */
-  activeRow(): Promise<number | undefined> {
+  /** Newest row of the active server, see `requestNewestRow`. */
+  newestRow(): Promise<number | undefined> {
     const { connection, lease } = this.#parts ?? {}
-    return askForRow(connection, this.#options.region, lease?.holder?.serverId)
+    return requestNewestRow(connection, this.#options.region, lease?.holder?.serverId)
   }
 
   /**
    * Becomes active to initialize the core: the entries are empty. Rejects with a Refusal if another server is active or the stream has
    * commits already.
    */
-  async lead(): Promise<void> {
+  async acquireForInitialization(): Promise<void> {
     await this.#mutex.runExclusive(async () => {
       const parts = this.#parts
       if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
@@ -204,12 +203,12 @@ export class HaServer {
     await this.#leaveTerm('step-down requested', true)
   }
 
-  /** Gives the lease up because the core was sealed by an operator, or after an initialization. */
+  /** Releases the lease because the core was sealed by an operator, or after an initialization. */
   async release(reason: string): Promise<void> {
     await this.#leaveTerm(reason, true)
   }
 
-  /** With a full disk this server lets another one be active. */
+  /** With a full disk this server yields to another one. */
   diskChanged(isFull: boolean): void {
     this.#pausedUntilMs = isFull ? Number.MAX_SAFE_INTEGER : this.#nowMs()
     if (isFull && this.#phase === 'active') void this.#yieldToAnother('the disk is full')
@@ -219,11 +218,11 @@ export class HaServer {
   async #hasSuccessor(): Promise<boolean> {
     const { serverId } = this.#options
     const members = await this.members().catch(() => [])
-    const isHeard = (member: MemberState) => this.#parts?.reports.isHeard(member) ?? false
-    return members.some((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
+    const standbys = members.filter((member) => member.serverId !== serverId && member.state === 'standby')
+    return standbys.some((member) => isReporting(member, this.#wallMs()))
   }
 
-  /** Looks at the members after they have reported twice: the same change may have taken the key from all of them. */
+  /** Checks the members after they have reported twice: the same change may have removed the key of all of them. */
   async #yieldToKeyHolder(): Promise<void> {
     this.#keylessSinceMs = Math.min(this.#keylessSinceMs, this.#nowMs())
     if (this.#nowMs() - this.#keylessSinceMs < 2 * TIMINGS.haReportMs) return
@@ -238,7 +237,7 @@ export class HaServer {
     else this.#logger.warn('this server stays active, no other member can take over', { reason })
   }
 
-  /** Steps down for good, and goes on following. Never rejects. */
+  /** Steps down without taking over again, and continues to follow. Never rejects. */
   async leave(): Promise<void> {
     this.#pausedUntilMs = Number.POSITIVE_INFINITY
     await this.#leaveTerm('the server stops', true).catch(() => undefined)
@@ -417,7 +416,7 @@ export class HaServer {
     this.#termEnded.abort()
     clearTimeout(this.#renewing)
     if (releases)
-      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it runs out', error))
+      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it expires', error))
     this.#setPhase('standby')
     this.#announceLease(parts)
   }

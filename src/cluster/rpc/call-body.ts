@@ -3,7 +3,7 @@
  * body, so nothing is sent before the operation has accepted the call, and each side holds at most a window. Messages are numbered: a gap
  * breaks the call, and a body without its end is never complete.
  */
-import { Condition } from '../../platform/condition.ts'
+import { Condition } from '../../platform/mutex.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { TIMINGS } from '../nats/timings.ts'
 import { DATA_BYTES_MAX } from './wire.ts'

@@ -1,5 +1,5 @@
 /**
- * Copies of entries between members, over NATS, for a member that the commit stream does not reach any more, or whose entries differ. It is the
+ * Copies of entries between members, over NATS, for a member that lacks trimmed messages of the commit stream, or whose entries differ. It is the
  * Merkle comparison of disaster recovery (`dr/secondary/merkle-sync.ts`): only entries that differ are copied. Entries are ciphertext.
  *
  * A request is one message to the subject of a member. Its answer is a sequence of messages: the first byte says whether more follow, so an
@@ -24,19 +24,16 @@ import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
 import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
 import type { StoreMemberState } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
-import type { MemberState } from '../lease/lease.ts'
+import { isReporting, type MemberState } from '../lease/lease.ts'
+import { messageBytesMax } from '../stream/commit-stream.ts'
 
 /** Timeout for the next message of an answer. The first answer may have to build a tree of all entries. */
 const ANSWER_MS = 60_000
 /** Entries of one request. */
 const PATHS_AT_ONCE = 64
-/** Bytes of a message beside the payload. */
-const OVERHEAD_BYTES = 4096
 const [LAST, MORE, FAILED] = [0, 1, 2]
 /** Length of an answer, before its bytes. */
 const LENGTH_BYTES = 4
-/** A member that has not reported for this time is not asked. */
-const HEARD_MS = 10_000
 
 type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
 
@@ -59,7 +56,7 @@ const STATE = v.object({
 /** The member with the newest entries. Throws a Refusal if there is none. */
 export function pickSource(members: readonly MemberState[], ownServerId: string, nowMs: number): MemberState {
   const [best] = members
-    .filter(({ atMs, serverId }) => serverId !== ownServerId && nowMs - atMs < HEARD_MS)
+    .filter((member) => member.serverId !== ownServerId && isReporting(member, nowMs))
     .toSorted(
       (one, other) => Number(other.state === 'active') - Number(one.state === 'active') || other.applied - one.applied,
     )
@@ -100,7 +97,7 @@ export function serveCopies({ connection, logger, region, serverId, store }: Ser
 
 /** Sends one answer as messages that NATS carries. */
 function send(connection: NatsConnection, message: Msg, bytes: Uint8Array, isLast: boolean): void {
-  const size = (connection.info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+  const size = messageBytesMax(connection)
   const whole = Buffer.alloc(LENGTH_BYTES + bytes.length)
   whole.writeUInt32BE(bytes.length)
   whole.set(bytes, LENGTH_BYTES)

@@ -37,7 +37,7 @@ const HOLDER = v.object({
   leaseMs: v.pipe(count, v.maxValue(600_000)),
   /** Revision of the acquisition; 0 in the acquisition itself. */
   term: count,
-  /** True when the server gave it up. */
+  /** True after the server has released it. */
   isReleased: v.boolean(),
   /** Time of the core's clock when this was sent, or a later one: the clock of the next active server starts after it. */
   clockMs: v.optional(count, 0),
@@ -58,6 +58,13 @@ const MEMBER = v.object({
   atMs: count,
 })
 export type MemberState = v.InferOutput<typeof MEMBER>
+
+/** A member that has not reported for this time is lost. */
+export const MEMBER_LOST_MS = 5 * TIMINGS.haReportMs
+
+export function isReporting({ atMs }: Pick<MemberState, 'atMs'>, nowMs: number): boolean {
+  return nowMs - atMs <= MEMBER_LOST_MS
+}
 
 /** The bucket with the lease and the state of each member. Its methods reject with errors of NATS. */
 export class HaBucket {
@@ -161,8 +168,8 @@ export class ActiveLease {
     return this.#holder?.isReleased ? undefined : this.#holder
   }
 
-  /** Whether the holder, this server excluded, has renewed the lease in time as far as this server has seen. */
-  get isSeenValid(): boolean {
+  /** Whether this server has seen a renewal of another holder in time. */
+  get isHolderAlive(): boolean {
     const holder = this.holder
     return holder !== undefined && this.#options.nowMs() - this.#seenAtMs < holder.leaseMs + TIMINGS.haLeaseMarginMs
   }
@@ -213,7 +220,7 @@ export class ActiveLease {
     const sentAtMs = nowMs()
     const leaseMs = TIMINGS.haLeaseMs
     const idleMs = this.#hasSeenChange ? sentAtMs - this.#seenAtMs : undefined
-    const clockMs = endOfClock(this.#holder)
+    const clockMs = lastClockMs(this.#holder)
     const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false, clockMs }
     try {
       const revision = await this.#options.bucket.writeHolder(holder, this.#revision)
@@ -257,7 +264,7 @@ export class ActiveLease {
     }
   }
 
-  /** Gives the lease up, so that another server can be active at once. Rejects with errors of NATS; the lease then runs out. */
+  /** Releases the lease, so that another server can be active at once. Rejects with errors of NATS; the lease then expires. */
   async release(): Promise<void> {
     const holder = this.#holder
     if (this.#term === 0 || !holder) return
@@ -272,8 +279,8 @@ export class ActiveLease {
   }
 }
 
-/** A time of the core's clock at which this holder serves no longer. */
-function endOfClock(holder: LeaseHolder | undefined): number {
+/** The core's clock of this holder does not pass this time while its lease is valid. */
+function lastClockMs(holder: LeaseHolder | undefined): number {
   if (!holder) return 0
   return holder.isReleased ? holder.clockMs : holder.clockMs + Math.ceil(holder.leaseMs * CLOCK_RATE_MAX)
 }

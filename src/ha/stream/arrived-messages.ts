@@ -1,5 +1,5 @@
 /** Messages of the commit stream that NATS sent to a follower. */
-import { Condition } from '../../platform/condition.ts'
+import { Condition } from '../../platform/mutex.ts'
 
 /** More are not kept: the follower reads them from the stream. */
 const ARRIVED_MAX = 1000

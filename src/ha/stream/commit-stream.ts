@@ -28,7 +28,7 @@ import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { ArrivedMessages, type StoredMessage } from './arrived-messages.ts'
 import { requireSync } from './nats-check.ts'
-import { type StreamPart, partId } from './commit-message.ts'
+import { type CommitMessage, encodeMessage, partId, type StreamPart } from './commit-message.ts'
 
 /** Timeout of one request to JetStream. */
 const REQUEST_MS = 2000
@@ -110,9 +110,8 @@ export class CommitStream {
     this.identity = `${config.name} ${created}`
   }
 
-  /** Bytes of one message. */
   get messageBytesMax(): number {
-    return (this.#connection.info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+    return messageBytesMax(this.#connection)
   }
 
   /** As the leader of the stream knows them. Rejects with errors of NATS. */
@@ -268,6 +267,25 @@ export class CommitStream {
 
 /** Messages that are published while the limit is in effect. */
 const TRIM_RESERVE = 10_000
+
+/** Payload of one message. */
+export function messageBytesMax({ info }: NatsConnection): number {
+  return (info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+}
+
+/** Publishes all parts of a message after the message `last`. Resolves to the sequence of its last part. Rejects as `publish` does. */
+export async function publishMessage(
+  stream: Pick<CommitStream, 'messageBytesMax' | 'publish'>,
+  message: CommitMessage,
+  last: number,
+  signal: AbortSignal,
+): Promise<number> {
+  let sequence = last
+  for (const part of encodeMessage(message, stream.messageBytesMax)) {
+    sequence = await stream.publish(part, sequence, signal)
+  }
+  return sequence
+}
 
 interface StreamSettings {
   readonly name: string

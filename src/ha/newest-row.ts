@@ -1,10 +1,10 @@
-/** The newest row of the active server, which a standby asks for before it answers a read. */
+/** The newest row of the active server, which a standby requests before it answers a read. */
 import type { NatsConnection } from '@nats-io/transport-node'
 import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 
 const ANSWER_MS = 500
 
-export interface ServedRow {
+export interface NewestRow {
   readonly connection: NatsConnection
   readonly region: string
   readonly serverId: string
@@ -13,7 +13,7 @@ export interface ServedRow {
   readonly isServing: () => boolean
 }
 
-export function serveRow({ connection, isServing, region, row, serverId }: ServedRow): void {
+export function serveNewestRow({ connection, isServing, region, row, serverId }: NewestRow): void {
   connection.subscribe(new HaSubjects(region).newestRow(serverId), {
     callback(error, message) {
       if (error) return
@@ -25,7 +25,7 @@ export function serveRow({ connection, isServing, region, row, serverId }: Serve
 }
 
 /** Undefined if the server does not answer, or is not active. Never rejects. */
-export async function askForRow(
+export async function requestNewestRow(
   connection: NatsConnection | undefined,
   region: string,
   serverId: string | undefined,
