@@ -2,7 +2,7 @@
 
 import { HaSubjects } from '../src/cluster/nats/ha-subjects.ts'
 
-/** Each connection is of the account of outpost, which may ask the NATS servers whether they sync. */
+/** Each connection is of the account of outpost, which may request the state of the NATS servers. */
 export function jetStreamConfiguration(storeDirectory: string, { region = 'global', sync = 'always' } = {}): string {
   return [
     `jetstream { store_dir: "${storeDirectory}", sync_interval: ${sync}, max_file_store: 1GB }`,

@@ -15,8 +15,9 @@
  * the monotonic clocks of two servers differ by less than a tenth in their rate.
  *
  * What can go wrong. The active server is killed or paused: a standby takes over after the lease has run out. NATS has no majority: the
- * active server serves until its lease runs out, commits wait, and nothing is lost. The disk of the active server is full, or a group
- * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
+ * active server serves until its lease runs out, commits wait, and nothing is lost. The disk of the active server is full: it steps down
+ * if another member can take over. A group cannot be applied: it steps down. Two servers believe that they are active: the stream
+ * refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { messageOf, Refusal } from '../platform/errors.ts'
@@ -195,7 +196,7 @@ export class HaServer {
     this.#isStepDownRequested = true
   }
 
-  /** Steps down if that was requested: the core is closed, and the lease is released. Called after the request was answered. */
+  /** Steps down if that was requested: the core is closed, and the lease is released. Called once the request is executed and before it is answered. */
   async stepDownIfRequested(): Promise<void> {
     if (!this.#isStepDownRequested) return
     this.#isStepDownRequested = false

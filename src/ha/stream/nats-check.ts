@@ -1,5 +1,5 @@
 /**
- * Checks that the NATS servers sync each message before they acknowledge it. NATS tells that to its system account only, so the
+ * Checks that the NATS servers sync each message before they acknowledge it. NATS reports that to its system account only, so the
  * configuration of NATS exports the request to the account of outpost (`systemd/nats/nats-server.conf`).
  */
 import type { NatsConnection } from '@nats-io/transport-node'
