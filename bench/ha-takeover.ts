@@ -158,7 +158,7 @@ function rowOf(figure: string, ours: Takeovers, peer?: { name: string; takeovers
 
 const none = (): Takeovers => ({ gapsMs: [], failed: 0 })
 
-export async function haTakeover({ quick, rounds }: Options): Promise<Row[]> {
+async function haTakeover({ quick, rounds }: Options): Promise<Row[]> {
   const program = openbaoProgram()
   const site = await OutpostSite.start()
   let peer: OpenBaoSite | undefined

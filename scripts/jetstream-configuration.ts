@@ -1,6 +1,8 @@
 /** NATS configuration for high availability on this machine: without users, for the demonstration, tests and benchmarks. */
 
-/** Each connection is of the account of outpost, which may ask the NATS servers whether they sync. */
+import { HaSubjects } from '../src/cluster/nats/ha-subjects.ts'
+
+/** Each connection is of the account of outpost, which may request the state of the NATS servers. */
 export function jetStreamConfiguration(storeDirectory: string, { region = 'global', sync = 'always' } = {}): string {
   return [
     `jetstream { store_dir: "${storeDirectory}", sync_interval: ${sync}, max_file_store: 1GB }`,
@@ -8,7 +10,7 @@ export function jetStreamConfiguration(storeDirectory: string, { region = 'globa
     '  OUTPOST {',
     '    jetstream: enabled',
     '    users: [ { user: outpost, password: outpost } ]',
-    `    imports: [ { service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" }, to: "outpost.${region}.ha.nats" } ]`,
+    `    imports: [ { service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.STATSZ" }, to: "${new HaSubjects(region).natsState}" } ]`,
     '  }',
     '  SYS { exports: [ { service: "$SYS.REQ.SERVER.PING.STATSZ", response: stream, accounts: [OUTPOST] } ] }',
     '}',

@@ -283,7 +283,7 @@ export class LocalHaCluster {
 
   async initialize(): Promise<void> {
     const [first] = this.servers
-    if (!first) throw new Error('there is no server')
+    if (!first) throw new Error('the cluster has no server')
     const body = { secret_shares: 1, secret_threshold: 1 }
     const text = await this.until('the core is initialized', async () => {
       const answer = await this.ask(first, 'PUT', '/v1/sys/init', body)

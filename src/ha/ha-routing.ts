@@ -16,12 +16,13 @@ import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream 
 const HELD_MS = 30_000
 /** Time for the next attempt when nothing is reported meanwhile. */
 const RETRY_MS = 100
-/** Time for the answer of a server that is not active any more to a write. */
+/** Time in which a server that has stepped down answers a write. */
 const LAST_ANSWER_MS = 1000
 /** A request that was forwarded so often is not forwarded again. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
-/** Served by each server for itself. */
+const IDLE_POLL_MS = 20
+/** Answered by the server that receives them. */
 const OWN_PATHS = /^sys\/(?:health|leader|seal-status|seal|unseal|init)$/
 
 export interface ForwardTarget {
@@ -29,11 +30,12 @@ export interface ForwardTarget {
   readonly signal: AbortSignal
 }
 
-const IDLE_LOOK_MS = 20
-
 /** The role of this server, and the active one. */
 export interface RoleState
-  extends Pick<HaServer, 'isServing' | 'lead' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'> {
+  extends Pick<
+    HaServer,
+    'isServing' | 'acquireForInitialization' | 'onChange' | 'phase' | 'release' | 'stepDownIfRequested' | 'trouble'
+  > {
   readonly lease: Pick<ActiveLease, 'holder' | 'term'> | undefined
 }
 
@@ -84,7 +86,7 @@ export class HaRouting {
   /** Resolves when no request is in progress, or after `ms`. */
   async idle(ms: number): Promise<void> {
     const endMs = performance.now() + ms
-    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_LOOK_MS)
+    while (this.#held > 0 && performance.now() < endMs) await this.#change(IDLE_POLL_MS)
   }
 
   /** The operation for any member. */
@@ -160,7 +162,7 @@ export class HaRouting {
 
   async #initialize(run: () => Promise<unknown>): Promise<unknown> {
     const { server } = this.#options
-    await server.lead()
+    await server.acquireForInitialization()
     try {
       return await run()
     } finally {

@@ -15,19 +15,22 @@
  * the monotonic clocks of two servers differ by less than a tenth in their rate.
  *
  * What can go wrong. The active server is killed or paused: a standby takes over after the lease has run out. NATS has no majority: the
- * active server serves until its lease runs out, commits wait, and nothing is lost. The disk of the active server is full, or a group
- * cannot be applied: it steps down. Two servers believe that they are active: the stream refuses the older one, which steps down.
+ * active server serves until its lease runs out, commits wait, and nothing is lost. The disk of the active server is full: it steps down
+ * if another member can take over. A group cannot be applied: it steps down. Two servers believe that they are active: the stream
+ * refuses the older one, which steps down.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Fault, messageOf, Refusal } from '../platform/errors.ts'
 import { type Logger, LogOnce } from '../platform/log.ts'
+import { Condition, Mutex } from '../platform/mutex.ts'
+import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
-import { ActiveLease, type MemberState } from './lease/lease.ts'
+import { type ActiveLease, isReporting, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
-import { askForRow } from './active-row.ts'
-import { beginTerm } from './term-begin.ts'
+import { requestNewestRow } from './newest-row.ts'
+import { beginTerm } from './begin-term.ts'
 import { StreamCommitLog } from './stream/stream-commit-log.ts'
 
 /** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
@@ -53,10 +56,12 @@ export class HaServer {
   #hasOpened = false
   #renewing: NodeJS.Timeout | undefined
   #pausedUntilMs = Number.NEGATIVE_INFINITY
-  /** When this active server was seen without its root key. */
+  /** Since when this active server lacks the root key. */
   #keylessSinceMs = Number.POSITIVE_INFINITY
-  #changing: Promise<unknown> = Promise.resolve()
-  #wake: (() => void) | undefined
+  /** Held while the role changes. */
+  readonly #mutex = new Mutex()
+  /** Another server may have acquired or released the lease: it is read before its next poll. */
+  readonly #leaseChanged = new Condition()
   #isStepDownRequested = false
   /** Why the stream cannot be used. */
   #fault: string | undefined
@@ -150,28 +155,23 @@ export class HaServer {
     await this.#parts?.bucket.removeMember(name)
   }
 
-  /** Applies what has arrived without waiting for more. */
-  hurry(): void {
-    this.#parts?.stream.hurry()
+  /** See `CommitStream.skipBatchDelay`. */
+  skipBatchDelay(): void {
+    this.#parts?.stream.skipBatchDelay()
   }
 
-  /** See `askForRow`. */
-  activeRow(): Promise<number | undefined> {
+  /** Newest row of the active server, see `requestNewestRow`. */
+  newestRow(): Promise<number | undefined> {
     const { connection, lease } = this.#parts ?? {}
-    return askForRow(connection, this.#options.region, lease?.holder?.serverId)
-  }
-
-  /** The core was unsealed or sealed: looks at the lease at once. */
-  wake(): void {
-    this.#wake?.()
+    return requestNewestRow(connection, this.#options.region, lease?.holder?.serverId)
   }
 
   /**
    * Becomes active to initialize the core: the entries are empty. Rejects with a Refusal if another server is active or the stream has
    * commits already.
    */
-  async lead(): Promise<void> {
-    await this.#exclusive(async () => {
+  async acquireForInitialization(): Promise<void> {
+    await this.#mutex.runExclusive(async () => {
       const parts = this.#parts
       if (!parts) throw new Refusal('unavailable', this.trouble ?? 'the server is connecting to NATS, try again')
       try {
@@ -196,7 +196,7 @@ export class HaServer {
     this.#isStepDownRequested = true
   }
 
-  /** Steps down if that was requested: the core is closed, and the lease is released. Called after the request was answered. */
+  /** Steps down if that was requested: the core is closed, and the lease is released. Called once the request is executed and before it is answered. */
   async stepDownIfRequested(): Promise<void> {
     if (!this.#isStepDownRequested) return
     this.#isStepDownRequested = false
@@ -204,12 +204,12 @@ export class HaServer {
     await this.#leaveTerm('step-down requested', true)
   }
 
-  /** Gives the lease up because the core was sealed by an operator, or after an initialization. */
+  /** Releases the lease because the core was sealed by an operator, or after an initialization. */
   async release(reason: string): Promise<void> {
     await this.#leaveTerm(reason, true)
   }
 
-  /** With a full disk this server lets another one be active. */
+  /** With a full disk this server yields to another one. */
   diskChanged(isFull: boolean): void {
     this.#pausedUntilMs = isFull ? Number.MAX_SAFE_INTEGER : this.#nowMs()
     if (isFull && this.#phase === 'active') void this.#yieldToAnother('the disk is full')
@@ -219,11 +219,11 @@ export class HaServer {
   async #hasSuccessor(): Promise<boolean> {
     const { serverId } = this.#options
     const members = await this.members().catch(() => [])
-    const isHeard = (member: MemberState) => this.#parts?.reports.isHeard(member) ?? false
-    return members.some((member) => member.serverId !== serverId && member.state === 'standby' && isHeard(member))
+    const standbys = members.filter((member) => member.serverId !== serverId && member.state === 'standby')
+    return standbys.some((member) => isReporting(member, this.#wallMs()))
   }
 
-  /** Looks at the members after they have reported twice: the same change may have taken the key from all of them. */
+  /** Checks the members after they have reported twice: the same change may have removed the key of all of them. */
   async #yieldToKeyHolder(): Promise<void> {
     this.#keylessSinceMs = Math.min(this.#keylessSinceMs, this.#nowMs())
     if (this.#nowMs() - this.#keylessSinceMs < 2 * TIMINGS.haReportMs) return
@@ -238,7 +238,7 @@ export class HaServer {
     else this.#logger.warn('this server stays active, no other member can take over', { reason })
   }
 
-  /** Steps down for good, and goes on following. Never rejects. */
+  /** Steps down without taking over again, and continues to follow. Never rejects. */
   async leave(): Promise<void> {
     this.#pausedUntilMs = Number.POSITIVE_INFINITY
     await this.#leaveTerm('the server stops', true).catch(() => undefined)
@@ -248,8 +248,8 @@ export class HaServer {
     await this.leave()
     this.#stopping.abort()
     this.#log.end()
-    this.wake()
-    await this.#changing
+    this.#leaseChanged.notifyAll()
+    await this.#mutex.whenIdle()
     this.#parts?.reports.stop()
     this.#parts?.placement.stop()
     await this.#parts?.follower.stop()
@@ -266,14 +266,14 @@ export class HaServer {
       try {
         this.#parts ??= await this.#open()
         if (this.#phase === 'standby' || this.#phase === 'starting') this.#parts.follower.start()
-        await this.#look(this.#parts)
+        await this.#checkLease(this.#parts)
         if (this.#phase === 'starting') this.#setPhase('standby')
       } catch (error) {
         if (!this.#parts) this.#fault = error instanceof Fault ? error.message : unreachable(error)
         else if (this.#phase === 'standby') this.#setFailing(error)
         this.#warn('high availability: NATS does not respond as required, retrying', error)
       }
-      await this.#pause(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
+      await this.#leaseChanged.wait(this.#parts ? TIMINGS.haPollMs : RETRY_MS)
     }
   }
 
@@ -287,16 +287,14 @@ export class HaServer {
       warn: (message, error) => this.#warn(message, error),
     })
     this.#fault = undefined
-    parts.connection.subscribe(this.#hintSubject, { callback: () => this.wake() })
+    parts.connection.subscribe(new HaSubjects(this.#options.region).leaseChanged, {
+      callback: () => this.#leaseChanged.notifyAll(),
+    })
     return parts
   }
 
-  get #hintSubject(): string {
-    return `outpost.${this.#options.region}.ha.changed`
-  }
-
   /** Reads the lease, and takes over if it is free. */
-  async #look(parts: OpenParts): Promise<void> {
+  async #checkLease(parts: OpenParts): Promise<void> {
     const { core } = this.#options
     if (this.#phase === 'active' && this.#hasOpened && core.state !== 'unsealed') {
       return this.#leaveTerm('the secrets core was sealed', true)
@@ -309,7 +307,7 @@ export class HaServer {
     const yields = this.#nowMs() < this.#pausedUntilMs || core.lacksKey
     const waitMs = yields ? YIELD_MS : 0
     if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
-    await this.#exclusive(() => this.#takeOver(parts, true))
+    await this.#mutex.runExclusive(() => this.#takeOver(parts, true))
   }
 
   get #mayTakeOver(): boolean {
@@ -346,7 +344,7 @@ export class HaServer {
         took_ms: tookMs,
         row: store.position().sequence,
       })
-      this.#hint(parts)
+      this.#announceLease(parts)
       return true
     } catch (error) {
       this.#openFault = `taking over failed: ${messageOf(error)}`
@@ -403,7 +401,7 @@ export class HaServer {
     if (this.#phase !== 'active') return
     // A refused server must serve nothing from this moment on.
     this.#setPhase('stepping down')
-    await this.#exclusive(async () => {
+    await this.#mutex.runExclusive(async () => {
       if (this.#phase !== 'stepping down' || !this.#parts) return
       this.#logger[releases ? 'info' : 'warn']('this server is no longer active', { reason })
       await this.#endTerm(this.#parts, releases)
@@ -419,13 +417,13 @@ export class HaServer {
     this.#termEnded.abort()
     clearTimeout(this.#renewing)
     if (releases)
-      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it runs out', error))
+      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it expires', error))
     this.#setPhase('standby')
-    this.#hint(parts)
+    this.#announceLease(parts)
   }
 
-  #hint({ connection }: OpenParts): void {
-    if (!connection.isClosed()) connection.publish(this.#hintSubject)
+  #announceLease({ connection }: OpenParts): void {
+    if (!connection.isClosed()) connection.publish(new HaSubjects(this.#options.region).leaseChanged)
   }
 
   #state(): MemberState {
@@ -445,24 +443,6 @@ export class HaServer {
 
   #notify(): void {
     for (const listener of this.#listeners) listener()
-  }
-
-  /** Runs changes of the role one after another. */
-  #exclusive<T>(change: () => Promise<T>): Promise<T> {
-    const done = this.#changing.then(change)
-    this.#changing = done.catch(() => undefined)
-    return done
-  }
-
-  async #pause(ms: number): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms)
-      this.#wake = () => {
-        clearTimeout(timer)
-        resolve()
-      }
-    })
-    this.#wake = undefined
   }
 
   #warn(message: string, error: unknown): void {

@@ -4,14 +4,12 @@ import type { HaBucket, MemberState } from './lease/lease.ts'
 import type { CommitStream } from './stream/commit-stream.ts'
 
 const TRIM_MS = 60_000
-/** A member that has not reported for this time is not waited for: it copies entries later. */
+/** The stream is trimmed without a member that has not reported for this time: it copies entries when it is back. */
 const EXPIRY_MS = 24 * 3600 * 1000
-/** Messages that stay in the stream although every member has applied them. */
+/** Messages that stay in the stream although all members have applied them: a power failure undoes those since the last checkpoint. */
 const RETAINED_MESSAGES = 10_000
 /** A restore or an initial sync writes all entries to the stream. */
 const RETAINED_BYTES = 256 << 20
-/** A member that has missed this many reports is lost. */
-const MISSED_REPORTS = 5
 
 export interface MemberReportsOptions {
   readonly bucket: HaBucket
@@ -47,11 +45,6 @@ export class MemberReports {
     this.#isStopped = true
     clearTimeout(this.#reporting)
     clearInterval(this.#trimming)
-  }
-
-  /** Whether a member reports at present. */
-  isHeard({ atMs }: MemberState): boolean {
-    return this.#options.wallMs() - atMs < MISSED_REPORTS * TIMINGS.haReportMs
   }
 
   async #report(): Promise<void> {

@@ -1,7 +1,7 @@
 /** The parts of a member that need NATS: opened once it answers, and served to the other members. */
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault } from '../platform/errors.ts'
-import { serveRow } from './active-row.ts'
+import { serveNewestRow } from './newest-row.ts'
 import { serveCopies } from './copy/member-copy.ts'
 import type { HaServerOptions } from './ha-options.ts'
 import { LeaderPlacement } from './leader-placement.ts'
@@ -49,7 +49,7 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     reports.start()
     placement.start()
     serveCopies({ connection, region, serverId, store, logger })
-    serveRow({ connection, region, serverId, row: () => store.position().sequence, isServing })
+    serveNewestRow({ connection, region, serverId, row: () => store.position().sequence, isServing })
     return { connection, stream, bucket, lease, follower, reports, placement }
   } catch (error) {
     await connection.close()

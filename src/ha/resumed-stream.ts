@@ -56,7 +56,7 @@ export async function* resumedStream(first: ServedStream, options: ResumptionOpt
         cursor = requests.cursorOf(headers, chunk) ?? cursor
         yield chunk
       }
-      // Without a change of the active server a stream ends for a reason of its own, which its last line has.
+      // Without a change of the active server a stream ends for a reason that its last line states.
       if (signal.aborted || (isConfirmed && !moved.signal.aborted)) return
     } catch (error) {
       if (signal.aborted || !(moved.signal.aborted || isInterruption(error))) throw error
@@ -74,7 +74,7 @@ export async function* resumedStream(first: ServedStream, options: ResumptionOpt
 
 const INTERRUPTIONS: ReadonlySet<string> = new Set(['not_active', 'not_connected', 'no_answer', 'unavailable'])
 
-/** True if the server that sent the stream has ended, or is not active any more. */
+/** True if the server that sent the stream has ended or stepped down. */
 function isInterruption(error: unknown): boolean {
   return error instanceof Refusal && INTERRUPTIONS.has(error.code)
 }

@@ -1,6 +1,6 @@
 /**
  * Keeps the database of a member a state of the commit stream: joins the stream, follows it, and copies the entries of another member when
- * the stream does not reach this one any more.
+ * messages that this one lacks were trimmed.
  *
  * Nothing that was committed here is discarded: a database with commits that are not in the stream, as after a time without high
  * availability, is refused with what to do.
@@ -12,7 +12,7 @@ import type { Logger } from '../platform/log.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { LoggedGroup } from '../storage/store/commit-log.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
-import { LEFT } from '../storage/store/stream-mark.ts'
+import { NOT_IN_STREAM } from '../storage/store/stream-mark.ts'
 import { copyFromMember, pickSource } from './copy/member-copy.ts'
 import type { HaBucket } from './lease/lease.ts'
 import { type CommitMessage, MessageAssembler, samePosition } from './stream/commit-message.ts'
@@ -57,7 +57,7 @@ export class StreamFollower {
     this.#following = { stop, ended: this.#run(stop.signal) }
   }
 
-  /** Resolves when nothing is applied any more. */
+  /** Resolves when applying has ended. */
   async stop(): Promise<void> {
     this.#following?.stop.abort()
     await this.#following?.ended
@@ -172,7 +172,7 @@ export class StreamFollower {
 
   /** Throws a Refusal if the database has commits after a row that are not in the stream. */
   #requireNoOwnCommits(row: number): void {
-    if (row === LEFT) throw otherRole()
+    if (row === NOT_IN_STREAM) throw otherRole()
     const own = this.#options.store.position().sequence - row
     if (own > 0) throw ownCommits(own, this.#options.stream.name)
   }

@@ -243,7 +243,7 @@ const DOCS = {
   'outpost.ha.lag_entries': gauge('rows of the log that this server is behind the active one'),
   'outpost.ha.unapplied_messages': gauge('messages of the commit stream that this server knows and has not applied'),
   'outpost.ha.members': gauge(
-    'servers of the cluster: `active`, `standby`, `sealed`, `uninitialized`, `lost` (not heard for 10 s). A server that was removed is not counted',
+    'servers of the cluster: `active`, `standby`, `sealed`, `uninitialized`, `lost` (no report for 10 s). A server that was removed is not counted',
     'role',
   ),
   'outpost.ha.takeovers': counter('times that this server became active since its start'),

@@ -1,7 +1,8 @@
 /** What operators see of the members: roles by the lease, and the state of a new one. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { LOST_MS, memberOf } from '../../src/daemon/modules/ha-members.ts'
+import { memberOf } from '../../src/daemon/modules/ha-members.ts'
+import { MEMBER_LOST_MS } from '../../src/ha/lease/lease.ts'
 import { notInitialised } from '../../src/daemon/monitoring/readiness.ts'
 import type { MemberState } from '../../src/ha/lease/lease.ts'
 
@@ -28,7 +29,7 @@ test('the lease decides which member is active, not the last report of a server'
   assert.equal(roleOf(stateOf('s1', { state: 'active' })), 'standby', 'killed a moment ago')
   assert.equal(roleOf(stateOf('s2')), 'active', 'has taken over since its report')
   assert.equal(roleOf(stateOf('s2', { state: 'sealed' })), 'sealed')
-  assert.equal(roleOf(stateOf('s2', { state: 'active', atMs: Date.now() - LOST_MS - 1000 })), 'lost')
+  assert.equal(roleOf(stateOf('s2', { state: 'active', atMs: Date.now() - MEMBER_LOST_MS - 1000 })), 'lost')
   const { isSelf, lag } = memberOf(stateOf('s3'), LISTED_BY)
   assert.deepEqual([isSelf, lag], [true, 2])
 })

@@ -20,7 +20,7 @@ import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 /** A core is initialized at the first member: it leads, writes the first entry, and steps down. */
 async function initialized(member: HaTestMember): Promise<void> {
   await eventually(() => member.server.phase === 'standby')
-  await member.server.lead()
+  await member.server.acquireForInitialization()
   await member.put('core/keyring', 'ring')
   await member.server.release('initialized')
 }
@@ -105,9 +105,9 @@ test('NATS without a majority is a fault of each member, which ends with it', as
   await a.active()
   const b = await HaTestMember.start(t, nats, 'b')
   await b.has('core/keyring', 'ring')
-  await eventually(() => b.server.lease?.isSeenValid)
+  await eventually(() => b.server.lease?.isHolderAlive)
   nats.signal('SIGSTOP')
-  await eventually(() => !a.server.isServing && !b.server.lease?.isSeenValid)
+  await eventually(() => !a.server.isServing && !b.server.lease?.isHolderAlive)
   for (const { server } of [a, b]) {
     await eventually(() => server.trouble?.includes('check that a majority of the NATS servers runs'))
   }
@@ -234,7 +234,7 @@ test('a server does not become active over NATS servers that do not sync, and sa
   const nats = await startJetStream(t, { sync: '2m' })
   const a = await HaTestMember.start(t, nats, 'a')
   await eventually(() => a.server.trouble?.includes('set jetstream { sync_interval: always }'))
-  await assert.rejects(a.server.lead(), /sync_interval/)
+  await assert.rejects(a.server.acquireForInitialization(), /sync_interval/)
 })
 
 test('members ignore what is not a message, and refuse a message of another version', async (t) => {

@@ -75,7 +75,7 @@ class ScriptedMember implements RoleState {
     for (const listener of this.listeners) listener()
   }
 
-  async lead(): Promise<void> {}
+  async acquireForInitialization(): Promise<void> {}
   async release(): Promise<void> {}
   async stepDownIfRequested(): Promise<void> {}
 }

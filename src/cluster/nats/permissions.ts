@@ -2,6 +2,7 @@
  * NATS permissions of each member of a cluster, for the configuration of a NATS server. Every subject that an agent may
  * publish or subscribe contains its node ID; `subjects.ts` has the reason.
  */
+import { HaSubjects } from './ha-subjects.ts'
 import { ANY, type ClusterMember, Subjects } from './subjects.ts'
 
 export interface NatsPermissions {
@@ -37,7 +38,7 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
         subjects.serverFlow('*', '*', '*'),
         subjects.reply(everyServer, '*', '*'),
         subjects.roster('*', '*'),
-        ...(role === 'edge' ? [] : [`outpost.${region}.ha.>`]),
+        ...(role === 'edge' ? [] : [new HaSubjects(region).all]),
       ],
     }
   }
@@ -65,7 +66,8 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
  * delete a stream or its messages.
  */
 function haPublished(region: string): string[] {
-  const streams = [`OUTPOST_${region}_COMMITS`, `KV_OUTPOST_${region}_HA`]
+  const subjects = new HaSubjects(region)
+  const streams = [subjects.commitStream, subjects.bucketStream]
   const requests = [
     'STREAM.CREATE',
     'STREAM.UPDATE',
@@ -75,8 +77,8 @@ function haPublished(region: string): string[] {
     'DIRECT.GET',
   ]
   return [
-    `outpost.${region}.ha.>`,
-    `$KV.OUTPOST_${region}_HA.>`,
+    subjects.all,
+    `${subjects.bucketPrefix}>`,
     '$JS.API.INFO',
     ...streams.flatMap((stream) => requests.map((request) => `$JS.API.${request}.${stream}`)),
   ]

@@ -1,5 +1,5 @@
 /**
- * All subjects of a cluster.
+ * All subjects of a cluster, without those of high availability (`ha-subjects.ts`).
  *
  *     outpost.<region>.node.<id>.call                      call to the node, from a server
  *     outpost.<region>.node.<id>.flow.<call>               its credit and cancellation

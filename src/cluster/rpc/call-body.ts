@@ -3,6 +3,7 @@
  * body, so nothing is sent before the operation has accepted the call, and each side holds at most a window. Messages are numbered: a gap
  * breaks the call, and a body without its end is never complete.
  */
+import { Condition } from '../../platform/mutex.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { TIMINGS } from '../nats/timings.ts'
 import { DATA_BYTES_MAX } from './wire.ts'
@@ -36,7 +37,7 @@ export class BodySender {
   #sequence = 0
   #isComplete = false
   #isClosed = false
-  #wake: (() => void) | undefined
+  readonly #changed = new Condition()
   #repeating: NodeJS.Timeout | undefined
 
   constructor(options: BodySenderOptions) {
@@ -50,24 +51,20 @@ export class BodySender {
       this.#repeating = setInterval(() => this.#send(EMPTY), TIMINGS.keepaliveMs).unref()
       void this.#run()
     }
-    this.#wakeUp()
+    this.#changed.notifyAll()
   }
 
   close(): void {
     this.#isClosed = true
     clearInterval(this.#repeating)
-    this.#wakeUp()
+    this.#changed.notifyAll()
   }
 
   async #run(): Promise<void> {
     try {
       for await (const chunk of this.#options.body) {
         for (let at = 0; at < chunk.length; ) {
-          while (this.#sent >= this.#allowed && !this.#isClosed) {
-            await new Promise<void>((resolve) => {
-              this.#wake = resolve
-            })
-          }
+          while (this.#sent >= this.#allowed && !this.#isClosed) await this.#changed.wait()
           if (this.#isClosed) return
           const end = at + Math.min(DATA_BYTES_MAX, this.#allowed - this.#sent)
           this.#send(chunk.subarray(at, end))
@@ -89,12 +86,6 @@ export class BodySender {
     if (bytes.length > 0) this.#sequence++
     this.#sent += bytes.length
   }
-
-  #wakeUp(): void {
-    const wake = this.#wake
-    this.#wake = undefined
-    wake?.()
-  }
 }
 
 /** At the server. `grant` sends the total number of bytes that the caller may send. */
@@ -107,7 +98,7 @@ export class ReceivedBody implements AsyncIterable<Uint8Array> {
   #sequence = 0
   #isComplete = false
   #error: Error | undefined
-  #wake: (() => void) | undefined
+  readonly #changed = new Condition()
 
   constructor(grant: (allowed: number) => void) {
     this.#grant = grant
@@ -126,13 +117,13 @@ export class ReceivedBody implements AsyncIterable<Uint8Array> {
       this.#queue.push(bytes)
     }
     this.#isComplete = isLast
-    this.#wakeUp()
+    this.#changed.notifyAll()
   }
 
   /** Breaks the body, unless it is complete. */
   fail(error: Error): void {
     if (!this.#isComplete) this.#error ??= error
-    this.#wakeUp()
+    this.#changed.notifyAll()
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
@@ -147,17 +138,7 @@ export class ReceivedBody implements AsyncIterable<Uint8Array> {
         yield bytes
       } else if (this.#error) throw this.#error
       else if (this.#isComplete) return
-      else {
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve
-        })
-      }
+      else await this.#changed.wait()
     }
-  }
-
-  #wakeUp(): void {
-    const wake = this.#wake
-    this.#wake = undefined
-    wake?.()
   }
 }

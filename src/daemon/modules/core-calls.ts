@@ -124,7 +124,7 @@ function noActive(): Refusal {
   return new Refusal('not_active', 'no server of the cluster is active, try again')
 }
 
-/** True for the active server's own answer about a token. A server whose core is sealed is not active any more. */
+/** True for the active server's own answer about a token. A server whose core is sealed has stepped down. */
 function isAnswered(error: unknown): boolean {
   return !(error instanceof Refusal) || error.code === 'permission_denied'
 }

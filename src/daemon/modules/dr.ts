@@ -3,7 +3,7 @@
  * role. The dr module itself has no keys.
  *
  * In an HA cluster the dr module runs on the active server, from `begin` to `end`, with the state that all members share. Another member knows
- * the mode, verifies the role when it is unsealed, and drops a root key that does not fit the entries any more.
+ * the mode, verifies the role when it is unsealed, and drops a root key that no longer opens the keyring.
  */
 import type { Barrier } from '../../storage/barrier/barrier.ts'
 import { KEYRING_PATH } from '../../storage/barrier/keyring.ts'

@@ -1,10 +1,6 @@
 /** The members of a highly available core as its endpoints list them. */
-import { TIMINGS } from '../../cluster/nats/timings.ts'
-import type { MemberState } from '../../ha/lease/lease.ts'
+import { isReporting, type MemberState } from '../../ha/lease/lease.ts'
 import type { HaMember } from '../../secrets/ha-endpoints/ha-side.ts'
-
-/** A member that has not reported for this time is lost. */
-export const LOST_MS = 5 * TIMINGS.haReportMs
 
 interface ListedBy {
   /** Newest row of the active server. */
@@ -21,7 +17,7 @@ export function memberOf(
   // The lease says which one is active; a report may be two seconds old, or the last one of a server that was killed.
   const reported = state === 'active' && serverId !== holder ? 'standby' : state
   const current = serverId === holder && state === 'standby' ? 'active' : reported
-  const role = Date.now() - atMs > LOST_MS ? 'lost' : current
+  const role = isReporting({ atMs }, Date.now()) ? current : 'lost'
   const lag = Math.max(0, activeRow - row)
   return { name, serverId, apiAddress, version, role, position: row, lag, lastSeenMs: atMs, isSelf: serverId === own }
 }

@@ -12,13 +12,14 @@ import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
 import { localFirst } from '../../ha/leader-placement.ts'
 import { HaServer } from '../../ha/ha-server.ts'
-import { LOST_MS, memberOf } from './ha-members.ts'
+import { MEMBER_LOST_MS } from '../../ha/lease/lease.ts'
+import { memberOf } from './ha-members.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call } from '../../platform/operation.ts'
 import type { ReplicationPart } from './dr.ts'
 import { stateHeader } from '../standby/read-conditions.ts'
-import { RowQuestions } from '../standby/row-questions.ts'
+import { ReadIndex } from '../standby/read-index.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { hasLimitedUses, StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
@@ -32,11 +33,11 @@ const CONNECT_MS = 2000
 const RECONNECT_MS = 100
 /** Time for requests in progress before the core closes. */
 const DRAIN_MS = 500
-const DRAIN_LOOK_MS = 10
+const DRAIN_POLL_MS = 10
 /** Time for requests that wait for the next active server when this one stops. */
 const LEAVE_MS = 2000
-/** Interval at which a standby looks whether it is ready, and number of new rows after which its entries are verified again. */
-const READY_LOOK_MS = 500
+/** Interval at which a standby prepares itself, and number of new rows after which it verifies its entries again. */
+const PREPARE_INTERVAL_MS = 500
 const VERIFY_ROWS = 20_000
 
 export interface HaPartOptions {
@@ -65,7 +66,7 @@ export class HaPart implements HaSide {
   readonly routing: HaRouting
   readonly #options: HaPartOptions
   #peers: HaPeers | undefined
-  #verifying: NodeJS.Timeout | undefined
+  #preparing: NodeJS.Timeout | undefined
   /** Row up to which the entries were verified; -1 before the first time. */
   #verifiedRow = -1
   #isPreparing = false
@@ -130,19 +131,19 @@ export class HaPart implements HaSide {
       clusterName: config.name,
       logger,
       rootKey: () => this.#core().barrier.standby.copy(),
-      questions: new RowQuestions(() => this.#server.activeRow()),
-      hurry: () => this.#server.hurry(),
+      readIndex: new ReadIndex(() => this.#server.newestRow()),
+      skipBatchDelay: () => this.#server.skipBatchDelay(),
       activeMs: () => this.#server.lease?.holder?.clockMs ?? 0,
     })
   }
 
-  /** Connects to NATS and looks for the active server. */
+  /** Connects to NATS and reads which server is active. */
   start(peers: HaPeers): void {
     this.#peers = peers
     this.#server.start()
     // The entry set of the read core follows groups only.
     this.#options.store.onOrder(() => this.#closeReads())
-    this.#verifying = setInterval(() => void this.#keepReady(), READY_LOOK_MS).unref()
+    this.#preparing = setInterval(() => void this.#prepareStandby(), PREPARE_INTERVAL_MS).unref()
   }
 
   #closeReads(): void {
@@ -157,10 +158,10 @@ export class HaPart implements HaSide {
   }
 
   /** Verifies the entries of a standby, and opens them for reads. */
-  async #keepReady(): Promise<void> {
+  async #prepareStandby(): Promise<void> {
     const { logger, store } = this.#options
     const { standby } = this.#core().barrier
-    this.#keepRootKey()
+    this.#checkRootKey()
     const isReady = () => this.#server.phase === 'standby' && standby.isHeld && store.isWhole && this.#isOwn
     if (this.#isPreparing || !isReady()) return isReady() ? undefined : this.#reads?.close()
     this.#isPreparing = true
@@ -168,20 +169,22 @@ export class HaPart implements HaSide {
       await this.#verify()
       if (isReady() && this.#reads && !this.#reads.isOpen && this.#verifiedRow >= 0) this.#reads.open()
     } catch (error) {
-      // A copy or a takeover began meanwhile; else the next takeover fails with the same error.
+      // A copy or a takeover may have begun; otherwise the next takeover fails with the same error.
       logger.warn('entries not verified', { error: messageOf(error) })
     } finally {
       this.#isPreparing = false
     }
   }
 
-  /** The active server may have replaced the root key. */
-  #keepRootKey(): void {
+  /** Reports that the active server has replaced the root key, and this server has not received its successor. */
+  #checkRootKey(): void {
     const { logger } = this.#options
     const { standby } = this.#core().barrier
     try {
       if (this.#server.phase !== 'standby' || !standby.isHeld || standby.fits()) return
-      logger.warn('this standby is sealed: the root key was replaced while it was away; next: outpost operator unseal')
+      logger.warn(
+        'this standby is sealed: the root key was replaced while it was disconnected; next: outpost operator unseal',
+      )
     } catch (error) {
       logger.debug('keyring not readable', { error: messageOf(error) })
     }
@@ -220,7 +223,7 @@ export class HaPart implements HaSide {
       },
       async close(isOrderly) {
         const endMs = performance.now() + (isOrderly ? DRAIN_MS : 0)
-        while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_LOOK_MS)
+        while (core().inFlight.count > 0 && performance.now() < endMs) await sleep(DRAIN_POLL_MS)
         if (core().isActive && isOrderly) await core().saveAuditHeads()
         // The core refuses commits at once; those that wait for a DR secondary fail with the end of the replication.
         const closing = core().isActive || core().isSuspended ? core().enterStandby() : undefined
@@ -257,7 +260,7 @@ export class HaPart implements HaSide {
     if (!holder || holder.serverId === '') return undefined
     const { activeSinceMs, apiAddress, clusterAddress, name, serverId } = holder
     const isSelf = serverId === this.#peers?.serverId
-    const isActive = isSelf ? this.role === 'active' : lease?.isSeenValid
+    const isActive = isSelf ? this.role === 'active' : lease?.isHolderAlive
     if (!isActive) return undefined
     return { name, apiAddress, clusterAddress, activeSinceMs, isSelf }
   }
@@ -295,11 +298,11 @@ export class HaPart implements HaSide {
 
   async removeMember(name: string): Promise<void> {
     const member = (await this.members()).find((each) => each.name === name)
-    if (!member) throw new Refusal('not_found', `there is no member "${name}"`)
+    if (!member) throw new Refusal('not_found', `unknown member "${name}"`)
     if (member.role !== 'lost') {
       throw new Refusal(
         'conflict',
-        `the member "${name}" is alive: stop its server, then remove it after ${LOST_MS / 1000} s`,
+        `the member "${name}" is alive: stop its server, then remove it after ${MEMBER_LOST_MS / 1000} s`,
       )
     }
     await this.#server.removeMember(name)
@@ -318,7 +321,7 @@ export class HaPart implements HaSide {
   }
 
   async stop(): Promise<void> {
-    clearInterval(this.#verifying)
+    clearInterval(this.#preparing)
     this.#reads?.close()
     await this.#server.stop()
   }

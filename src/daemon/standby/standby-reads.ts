@@ -5,9 +5,9 @@
  * its entries are added to the entry set, so each read is still compared with what the active server wrote. Changes of secrets need nothing
  * else; after a change of mounts, policies, tokens or settings the core is opened again before the next read.
  *
- * A read is current: the standby asks the active server for its newest row, after the request has arrived, and answers when it has applied
- * that row. Requests that arrive while it asks share the next question. A client that states how old the entries may be
- * (`Cache-Control: max-age`), or which state it requires (`X-Vault-Index`), is answered without a question.
+ * A read is current: after the request has arrived, the standby requests the newest row of the active server (`read-index.ts`), and answers
+ * when it has applied that row. A client that states how old the entries may be (`Cache-Control: max-age`), or which state it requires
+ * (`X-Vault-Index`), is answered without that request.
  *
  * Everything else is forwarded: requests that change state, such as reads that issue leases, tokens with limited uses, wrapped responses
  * and second factors; all requests while an audit device or a rate limit quota is enabled; and each read that fails here.
@@ -27,7 +27,7 @@ import type { Logger } from '../../platform/log.ts'
 import { type AnyOperation, type Call, WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { requiredAge, requiredRow } from './read-conditions.ts'
-import type { RowQuestions } from './row-questions.ts'
+import type { ReadIndex } from './read-index.ts'
 
 /** Time for the row that a read requires to be applied here. */
 const APPLIED_MS = 500
@@ -45,9 +45,9 @@ export interface StandbyReadsOptions extends Pick<CoreOptions, 'engines' | 'own'
   readonly logger: Logger
   /** A copy of the root key, which the caller overwrites. Throws while the server is sealed. */
   readonly rootKey: () => Buffer
-  readonly questions: RowQuestions
-  /** Applies what has arrived without waiting for more. */
-  readonly hurry: () => void
+  readonly readIndex: ReadIndex
+  /** Applies messages of the commit stream as they arrive, for a moment. */
+  readonly skipBatchDelay: () => void
   /** The newest known time of the active server's clock; 0 while unknown. */
   readonly activeMs: () => number
 }
@@ -136,7 +136,7 @@ export class StandbyReads {
     const operation = open?.operations.get(name)
     if (!open || !operation || !canAnswer(open.core, call)) return undefined
     if (!(await this.#isCurrent(call.raw))) return undefined
-    // The core may have been closed, or an entry of another kind applied, meanwhile.
+    // The core may have been closed meanwhile, or an entry of another kind applied.
     const now = this.#current()
     if (!now || !canAnswer(now.core, call)) return undefined
     now.core.advanceClock(this.#options.activeMs())
@@ -173,37 +173,37 @@ export class StandbyReads {
 
   /** Resolves when the entries are as new as the request requires; to false if that takes too long. */
   async #isCurrent(raw: RawInput): Promise<boolean> {
-    const { questions, store } = this.#options
+    const { readIndex, store } = this.#options
     const required = requiredRow(raw, store.clusterId)
     const ageMs = requiredAge(raw)
     if (required !== undefined && (await this.#hasApplied(required))) return true
     if (ageMs !== undefined && performance.now() - this.#currentAtMs <= ageMs) return true
-    const answered = await questions.ask()
-    if (!answered || !(await this.#hasApplied(answered.row))) return false
-    this.#currentAtMs = Math.max(this.#currentAtMs, answered.askedAtMs)
+    const confirmed = await readIndex.request()
+    if (!confirmed || !(await this.#hasApplied(confirmed.row))) return false
+    this.#currentAtMs = Math.max(this.#currentAtMs, confirmed.requestedAtMs)
     return true
   }
 
   async #hasApplied(row: number): Promise<boolean> {
-    const { hurry, store } = this.#options
+    const { skipBatchDelay, store } = this.#options
     if (store.visibleRow >= row) return true
-    hurry()
+    skipBatchDelay()
     return new Promise((resolve) => {
       const done = (isApplied: boolean) => {
         clearTimeout(timer)
-        this.#waiters.delete(look)
+        this.#waiters.delete(check)
         resolve(isApplied)
       }
-      const look = () => {
+      const check = () => {
         if (store.visibleRow >= row) done(true)
       }
       const timer = setTimeout(() => done(false), APPLIED_MS)
-      this.#waiters.add(look)
+      this.#waiters.add(check)
     })
   }
 
   #wakeWaiters(): void {
-    for (const look of this.#waiters) look()
+    for (const check of this.#waiters) check()
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * Copies of entries between members, over NATS, for a member that the commit stream does not reach any more, or whose entries differ. It is the
+ * Copies of entries between members, over NATS, for a member that lacks trimmed messages of the commit stream, or whose entries differ. It is the
  * Merkle comparison of disaster recovery (`dr/secondary/merkle-sync.ts`): only entries that differ are copied. Entries are ciphertext.
  *
  * A request is one message to the subject of a member. Its answer is a sequence of messages: the first byte says whether more follow, so an
@@ -20,27 +20,28 @@ import {
   unpackSmall,
 } from '../../dr/link/messages.ts'
 import { copyDifference, type CopyProgress, type MerkleSource } from '../../dr/secondary/merkle-sync.ts'
-import { packr } from '../../cluster/nats/message-pack.ts'
+import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
+import { packr, unpackAs } from '../../cluster/nats/message-pack.ts'
 import type { StoreMemberState } from '../../storage/store/replica.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
-import type { MemberState } from '../lease/lease.ts'
+import { isReporting, type MemberState } from '../lease/lease.ts'
+import { messageBytesMax } from '../stream/commit-stream.ts'
 
 /** Timeout for the next message of an answer. The first answer may have to build a tree of all entries. */
 const ANSWER_MS = 60_000
 /** Entries of one request. */
 const PATHS_AT_ONCE = 64
-/** Bytes of a message beside the payload. */
-const OVERHEAD_BYTES = 4096
 const [LAST, MORE, FAILED] = [0, 1, 2]
 /** Length of an answer, before its bytes. */
 const LENGTH_BYTES = 4
-/** A member that has not reported for this time is not asked. */
-const HEARD_MS = 10_000
 
 type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0))
 const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)
+
+const EMPTY = new Uint8Array()
+const REQUEST = v.object({ method: v.string(), request: octets })
 
 const STATE = v.object({
   position: v.object({ sequence: count, epoch: count, checksum: octets }),
@@ -52,14 +53,10 @@ const STATE = v.object({
   shared: v.array(v.object({ path: v.string(), value: octets })),
 })
 
-function subjectOf(region: string, serverId: string): string {
-  return `outpost.${region}.ha.copy.${serverId}`
-}
-
 /** The member with the newest entries. Throws a Refusal if there is none. */
 export function pickSource(members: readonly MemberState[], ownServerId: string, nowMs: number): MemberState {
   const [best] = members
-    .filter(({ atMs, serverId }) => serverId !== ownServerId && nowMs - atMs < HEARD_MS)
+    .filter((member) => member.serverId !== ownServerId && isReporting(member, nowMs))
     .toSorted(
       (one, other) => Number(other.state === 'active') - Number(one.state === 'active') || other.applied - one.applied,
     )
@@ -91,7 +88,7 @@ export function serveCopies({ connection, logger, region, serverId, store }: Ser
       message.respond(Buffer.concat([Buffer.from([FAILED]), Buffer.from(messageOf(error))]))
     }
   }
-  connection.subscribe(subjectOf(region, serverId), {
+  connection.subscribe(new HaSubjects(region).copy(serverId), {
     callback(error, message) {
       if (!error) void serve(message)
     },
@@ -100,7 +97,7 @@ export function serveCopies({ connection, logger, region, serverId, store }: Ser
 
 /** Sends one answer as messages that NATS carries. */
 function send(connection: NatsConnection, message: Msg, bytes: Uint8Array, isLast: boolean): void {
-  const size = (connection.info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+  const size = messageBytesMax(connection)
   const whole = Buffer.alloc(LENGTH_BYTES + bytes.length)
   whole.writeUInt32BE(bytes.length)
   whole.set(bytes, LENGTH_BYTES)
@@ -124,8 +121,8 @@ async function* answersTo(
   store: SqliteStore,
   responder: MerkleResponder,
 ): AsyncGenerator<Uint8Array> {
-  const { method, request } = packr.unpack(payload) as { method: unknown; request: unknown }
-  const body = request instanceof Uint8Array ? Buffer.from(request) : Buffer.alloc(0)
+  const { method, request } = unpackAs(REQUEST, payload) ?? { method: undefined, request: EMPTY }
+  const body = Buffer.from(request)
   if (!store.tree.isEnabled) await store.tree.enable()
   if (method === 'State') yield pack(stateOf(store))
   else if (method === 'Pages') yield pack(await responder.pages())
@@ -133,7 +130,7 @@ async function* answersTo(
   else if (method === 'Leaves') yield packSmall(await responder.leaves(unpack(METHODS.Leaves.request, body)))
   else if (method === 'Values') {
     for await (const answer of responder.values(unpack(METHODS.Values.request, body))) yield pack(answer)
-  } else throw new Error('unknown request')
+  } else throw new Error('the request is malformed')
 }
 
 /** Throws an Error for a member that could not be a source. */
@@ -194,7 +191,7 @@ class MemberSource implements MerkleSource {
   }
 
   state(): Promise<StoreMemberState> {
-    return this.#request('State', Buffer.alloc(0), (bytes) => unpack(STATE, bytes))
+    return this.#request('State', EMPTY, (bytes) => unpack(STATE, bytes))
   }
 
   async call<M extends CopyMethod>(method: M, request: RequestOf<M>): Promise<ResponseOf<M>> {
@@ -229,7 +226,7 @@ class MemberSource implements MerkleSource {
   async *#answers(method: string, request: Uint8Array): AsyncGenerator<Buffer> {
     const { connection, region, signal, source } = this.#options
     const payload = packr.pack({ method, request })
-    const messages = await connection.requestMany(subjectOf(region, source.serverId), payload, {
+    const messages = await connection.requestMany(new HaSubjects(region).copy(source.serverId), payload, {
       strategy: 'sentinel',
       maxWait: ANSWER_MS,
     })

@@ -16,7 +16,9 @@ import { Kvm, type KV } from '@nats-io/kv'
 import { jetstream, jetstreamManager, type JetStreamManager } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
+import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
+import { tryParseRecord } from '../../platform/stored-record.ts'
 
 const ACTIVE_KEY = 'active'
 const MEMBER_PREFIX = 'member.'
@@ -35,7 +37,7 @@ const HOLDER = v.object({
   leaseMs: v.pipe(count, v.maxValue(600_000)),
   /** Revision of the acquisition; 0 in the acquisition itself. */
   term: count,
-  /** True when the server gave it up. */
+  /** True after the server has released it. */
   isReleased: v.boolean(),
   /** Time of the core's clock when this was sent, or a later one: the clock of the next active server starts after it. */
   clockMs: v.optional(count, 0),
@@ -57,40 +59,46 @@ const MEMBER = v.object({
 })
 export type MemberState = v.InferOutput<typeof MEMBER>
 
+/** A member that has not reported for this time is lost. */
+export const MEMBER_LOST_MS = 5 * TIMINGS.haReportMs
+
+export function isReporting({ atMs }: Pick<MemberState, 'atMs'>, nowMs: number): boolean {
+  return nowMs - atMs <= MEMBER_LOST_MS
+}
+
 /** The bucket with the lease and the state of each member. Its methods reject with errors of NATS. */
 export class HaBucket {
   readonly #kv: KV
   readonly #manager: JetStreamManager
-  readonly #bucket: string
+  readonly #subjects: HaSubjects
 
   static async open(connection: NatsConnection, region: string, replicas: number): Promise<HaBucket> {
     const options = { timeout: TIMINGS.haRequestMs }
-    const bucket = `OUTPOST_${region}_HA`
+    const subjects = new HaSubjects(region)
     const manager = await jetstreamManager(connection, options)
     // Reads come from the leader of the bucket: a follower may have an older revision.
-    const kv = await new Kvm(jetstream(connection, options)).create(bucket, {
+    const kv = await new Kvm(jetstream(connection, options)).create(subjects.bucket, {
       replicas,
       history: 1,
       allow_direct: false,
     })
-    return new HaBucket(kv, manager, bucket)
+    return new HaBucket(kv, manager, subjects)
   }
 
-  private constructor(kv: KV, manager: JetStreamManager, bucket: string) {
+  private constructor(kv: KV, manager: JetStreamManager, subjects: HaSubjects) {
     this.#kv = kv
     this.#manager = manager
-    this.#bucket = bucket
+    this.#subjects = subjects
   }
 
   get streamName(): string {
-    return `KV_${this.#bucket}`
+    return this.#subjects.bucketStream
   }
 
   async readHolder(): Promise<{ readonly holder: LeaseHolder | undefined; readonly revision: number }> {
     const entry = await this.#kv.get(ACTIVE_KEY)
     if (!entry) return { holder: undefined, revision: 0 }
-    const parsed = v.safeParse(HOLDER, parsedJson(entry.string()))
-    return { holder: parsed.success ? parsed.output : undefined, revision: entry.revision }
+    return { holder: tryParseRecord(HOLDER, entry.string()), revision: entry.revision }
   }
 
   /** Resolves to the new revision. Rejects when the entry has another revision than `revision`. */
@@ -107,16 +115,13 @@ export class HaBucket {
 
   async members(): Promise<MemberState[]> {
     // The names of the subjects, because a listing of keys needs a consumer.
-    const prefix = `$KV.${this.#bucket}.`
-    const { state } = await this.#manager.streams.info(`KV_${this.#bucket}`, {
+    const prefix = this.#subjects.bucketPrefix
+    const { state } = await this.#manager.streams.info(this.streamName, {
       subjects_filter: `${prefix}${MEMBER_PREFIX}>`,
     })
     const names = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length))
     const entries = await Promise.all(names.map((name) => this.#kv.get(name)))
-    return entries.flatMap((entry) => {
-      const parsed = v.safeParse(MEMBER, entry && parsedJson(entry.string()))
-      return parsed.success ? [parsed.output] : []
-    })
+    return entries.flatMap((entry) => (entry && tryParseRecord(MEMBER, entry.string())) ?? [])
   }
 
   async removeMember(name: string): Promise<void> {
@@ -127,14 +132,6 @@ export class HaBucket {
 /** Names of servers may have characters that keys must not have. */
 function keyOf(name: string): string {
   return Buffer.from(name).toString('hex')
-}
-
-function parsedJson(value: string): unknown {
-  try {
-    return JSON.parse(value)
-  } catch {
-    return undefined
-  }
 }
 
 export interface LeaseOptions {
@@ -171,8 +168,8 @@ export class ActiveLease {
     return this.#holder?.isReleased ? undefined : this.#holder
   }
 
-  /** Whether the holder, this server excluded, has renewed the lease in time as far as this server has seen. */
-  get isSeenValid(): boolean {
+  /** Whether this server has seen a renewal of another holder in time. */
+  get isHolderAlive(): boolean {
     const holder = this.holder
     return holder !== undefined && this.#options.nowMs() - this.#seenAtMs < holder.leaseMs + TIMINGS.haLeaseMarginMs
   }
@@ -223,7 +220,7 @@ export class ActiveLease {
     const sentAtMs = nowMs()
     const leaseMs = TIMINGS.haLeaseMs
     const idleMs = this.#hasSeenChange ? sentAtMs - this.#seenAtMs : undefined
-    const clockMs = endOfClock(this.#holder)
+    const clockMs = lastClockMs(this.#holder)
     const holder = { ...this.#options.self(), activeSinceMs: wallMs(), leaseMs, term: 0, isReleased: false, clockMs }
     try {
       const revision = await this.#options.bucket.writeHolder(holder, this.#revision)
@@ -269,7 +266,7 @@ export class ActiveLease {
     }
   }
 
-  /** Gives the lease up, so that another server can be active at once. Rejects with errors of NATS; the lease then runs out. */
+  /** Releases the lease, so that another server can be active at once. Rejects with errors of NATS; the lease then expires. */
   async release(): Promise<void> {
     const holder = this.#holder
     if (this.#term === 0 || !holder) return
@@ -284,8 +281,8 @@ export class ActiveLease {
   }
 }
 
-/** A time of the core's clock at which this holder serves no longer. */
-function endOfClock(holder: LeaseHolder | undefined): number {
+/** The core's clock of this holder does not pass this time while its lease is valid. */
+function lastClockMs(holder: LeaseHolder | undefined): number {
   if (!holder) return 0
   return holder.isReleased ? holder.clockMs : holder.clockMs + Math.ceil(holder.leaseMs * CLOCK_RATE_MAX)
 }

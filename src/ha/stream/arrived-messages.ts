@@ -1,9 +1,10 @@
 /** Messages of the commit stream that NATS sent to a follower. */
+import { Condition } from '../../platform/mutex.ts'
 
 /** More are not kept: the follower reads them from the stream. */
 const ARRIVED_MAX = 1000
-/** A reader that waits for messages is often followed by others. */
-const HURRIED_MS = 100
+/** Time without a delay after a reader has waited for messages: others often follow. */
+const NO_DELAY_MS = 100
 
 export interface StoredMessage {
   readonly sequence: number
@@ -16,9 +17,9 @@ export interface StoredMessage {
 export class ArrivedMessages {
   #messages: StoredMessage[] = []
   #isCut = false
-  #wake: (() => void) | undefined
-  #endGathering: (() => void) | undefined
-  #hurriedUntilMs = Number.NEGATIVE_INFINITY
+  readonly #arrival = new Condition()
+  readonly #noDelay = new Condition()
+  #noDelayUntilMs = Number.NEGATIVE_INFINITY
 
   add(message: StoredMessage): void {
     // A follower that is slow reads the rest from the stream.
@@ -48,40 +49,24 @@ export class ArrivedMessages {
   }
 
   /** Resolves to false when a message arrives, to true after `ms`. */
-  wait(ms: number): Promise<boolean> {
-    if (this.#messages.length > 0) return Promise.resolve(false)
-    return new Promise((resolve) => {
-      const timer = setTimeout(() => {
-        this.#wake = undefined
-        resolve(true)
-      }, ms)
-      this.#wake = () => {
-        clearTimeout(timer)
-        this.#wake = undefined
-        resolve(false)
-      }
-    })
+  async wait(ms: number): Promise<boolean> {
+    if (this.#messages.length > 0) return false
+    return !(await this.#arrival.wait(ms))
   }
 
   /** Resolves after `ms`, in which more messages may arrive, or at once while a reader waits for them. */
-  async gather(ms: number): Promise<void> {
-    if (performance.now() < this.#hurriedUntilMs) return
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms)
-      this.#endGathering = () => {
-        clearTimeout(timer)
-        resolve()
-      }
-    })
+  async delayBatch(ms: number): Promise<void> {
+    if (performance.now() < this.#noDelayUntilMs) return
+    await this.#noDelay.wait(ms)
   }
 
   /** A reader waits for messages that have arrived or soon will. */
-  hurry(): void {
-    this.#hurriedUntilMs = performance.now() + HURRIED_MS
-    this.#endGathering?.()
+  skipBatchDelay(): void {
+    this.#noDelayUntilMs = performance.now() + NO_DELAY_MS
+    this.#noDelay.notifyAll()
   }
 
   wake(): void {
-    this.#wake?.()
+    this.#arrival.notifyAll()
   }
 }

@@ -76,7 +76,6 @@ const MESSAGE = v.variant('kind', [
 
 export type CommitMessage = v.InferOutput<typeof MESSAGE>
 export type OrderMessage = Extract<CommitMessage, { kind: 'order' }>
-export type GroupMessage = Extract<CommitMessage, { kind: 'group' }>
 
 const PART = v.object({
   format: v.literal(COMMIT_FORMAT),

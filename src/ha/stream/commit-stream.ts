@@ -24,10 +24,11 @@ import {
   type StreamInfo,
 } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
+import { HaSubjects } from '../../cluster/nats/ha-subjects.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { ArrivedMessages, type StoredMessage } from './arrived-messages.ts'
 import { requireSync } from './nats-check.ts'
-import { type StreamPart, partId } from './commit-message.ts'
+import { type CommitMessage, encodeMessage, partId, type StreamPart } from './commit-message.ts'
 
 /** Timeout of one request to JetStream. */
 const REQUEST_MS = 2000
@@ -44,10 +45,10 @@ const OVERHEAD_BYTES = 4096
 /** Messages and bytes of one read. */
 const READ_MESSAGES = 256
 const READ_BYTES = 8 << 20
-/** Interval at which a follower to which nothing arrives looks at the stream. */
-const LOOK_MS = 1000
-/** Time for which a follower collects messages. */
-const GATHER_MS = 15
+/** Interval at which a follower to which nothing arrives polls the stream. */
+const POLL_MS = 1000
+/** Time for which a follower collects messages that become one transaction. */
+const BATCH_DELAY_MS = 15
 /** Header of a message that NATS published again. */
 const SEQUENCE_HEADER = 'Nats-Sequence'
 
@@ -86,16 +87,14 @@ export class CommitStream {
   /** Opens the stream, and creates it if there is none. Rejects with a Fault for the operator, and with errors of NATS. */
   static async open(connection: NatsConnection, region: string, replicas: number): Promise<CommitStream> {
     const manager = await jetstreamManager(connection, { timeout: REQUEST_MS })
-    const name = `OUTPOST_${region}_COMMITS`
-    const subject = `outpost.${region}.ha.commits`
-    const stored = `outpost.${region}.ha.stored`
+    const { commits: subject, commitStream: name, natsState, stored } = new HaSubjects(region)
     const info = await openStream(manager, { name, subject, stored, replicas })
     requireUsable(info, subject, replicas)
     const { cluster } = info
     const names = [cluster?.leader ?? '', ...(cluster?.replicas ?? []).map((replica) => replica.name)]
     await requireSync(
       connection,
-      region,
+      natsState,
       names.filter((each) => each !== ''),
     )
     return new CommitStream(connection, manager, info)
@@ -111,9 +110,8 @@ export class CommitStream {
     this.identity = `${config.name} ${created}`
   }
 
-  /** Bytes of one message. */
   get messageBytesMax(): number {
-    return (this.#connection.info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+    return messageBytesMax(this.#connection)
   }
 
   /** As the leader of the stream knows them. Rejects with errors of NATS. */
@@ -228,9 +226,9 @@ export class CommitStream {
         }
         isBehind = arrived.hasGap(next)
         if (isBehind || signal.aborted) continue
-        const isIdle = await arrived.wait(LOOK_MS)
+        const isIdle = await arrived.wait(POLL_MS)
         // Messages that follow soon become one transaction.
-        if (!isIdle) await arrived.gather(GATHER_MS)
+        if (!isIdle) await arrived.delayBatch(BATCH_DELAY_MS)
         else isBehind = await this.#hasMore(next)
       }
     } finally {
@@ -246,9 +244,9 @@ export class CommitStream {
     return last >= next
   }
 
-  /** The follower does not wait for more messages for a moment. */
-  hurry(): void {
-    this.#arrived?.hurry()
+  /** A reader waits: the follower applies messages as they arrive, for a moment. */
+  skipBatchDelay(): void {
+    this.#arrived?.skipBatchDelay()
   }
 
   /** Removes the oldest messages beyond a size, which no member needs. Rejects with errors of NATS. */
@@ -269,6 +267,25 @@ export class CommitStream {
 
 /** Messages that are published while the limit is in effect. */
 const TRIM_RESERVE = 10_000
+
+/** Payload of one message. */
+export function messageBytesMax({ info }: NatsConnection): number {
+  return (info?.max_payload ?? 1 << 20) - OVERHEAD_BYTES
+}
+
+/** Publishes all parts of a message after the message `last`. Resolves to the sequence of its last part. Rejects as `publish` does. */
+export async function publishMessage(
+  stream: Pick<CommitStream, 'messageBytesMax' | 'publish'>,
+  message: CommitMessage,
+  last: number,
+  signal: AbortSignal,
+): Promise<number> {
+  let sequence = last
+  for (const part of encodeMessage(message, stream.messageBytesMax)) {
+    sequence = await stream.publish(part, sequence, signal)
+  }
+  return sequence
+}
 
 interface StreamSettings {
   readonly name: string

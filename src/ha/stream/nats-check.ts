@@ -1,5 +1,5 @@
 /**
- * Checks that the NATS servers sync each message before they acknowledge it. NATS tells that to its system account only, so the
+ * Checks that the NATS servers sync each message before they acknowledge it. NATS reports that to its system account only, so the
  * configuration of NATS exports the request to the account of outpost (`systemd/nats/nats-server.conf`).
  */
 import type { NatsConnection } from '@nats-io/transport-node'
@@ -19,9 +19,13 @@ const ANSWER = v.object({
   }),
 })
 
-/** `names`: the NATS servers of the stream. Rejects with a Fault that says what to change. A server that does not answer is not checked. */
-export async function requireSync(connection: NatsConnection, region: string, names: readonly string[]): Promise<void> {
-  const answers = await statesOf(connection, `outpost.${region}.ha.nats`)
+/** `subject`: the imported request for the state of all NATS servers. `names`: those of the stream. Rejects with a Fault that says what to change. A server that does not answer is not checked. */
+export async function requireSync(
+  connection: NatsConnection,
+  subject: string,
+  names: readonly string[],
+): Promise<void> {
+  const answers = await statesOf(connection, subject)
   const unsynced = answers.filter(({ name, isSynced }) => !isSynced && (names.length === 0 || names.includes(name)))
   if (unsynced.length === 0) return
   const list = unsynced.map(({ name }) => name).join(', ')

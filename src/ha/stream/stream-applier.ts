@@ -1,7 +1,7 @@
 /**
  * Applies the commit stream to the database of a member. Messages that have arrived together become one transaction.
  *
- * The active server states its position with each group and at the begin of its term, so a member whose history differs detects it
+ * The active server states its position with each group and at the start of its term, so a member whose history differs detects it
  * (`HistoryDiffers`) instead of applying groups to other entries. It then copies the entries of another member.
  */
 import type { LoggedGroup } from '../../storage/store/commit-log.ts'

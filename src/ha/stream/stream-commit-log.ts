@@ -5,8 +5,8 @@ import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
 import type { CommitPosition } from '../../storage/sqlite/rows.ts'
 import { outcomeUnknown, standbyError, StoreError } from '../../storage/sqlite/store-error.ts'
 import { messageOf } from '../../platform/errors.ts'
-import { type CommitMessage, encodeMessage, orderOf } from './commit-message.ts'
-import { type CommitStream, PublishRefused } from './commit-stream.ts'
+import { type CommitMessage, orderOf } from './commit-message.ts'
+import { type CommitStream, publishMessage, PublishRefused } from './commit-stream.ts'
 
 /** Time after which a commit that waits for NATS is logged. */
 const SLOW_MS = 2000
@@ -103,9 +103,7 @@ export class StreamCommitLog implements CommitLog {
     const { stream } = open.start
     const slow = setTimeout(() => this.onSlow(), SLOW_MS)
     try {
-      for (const part of encodeMessage(message, stream.messageBytesMax)) {
-        open.last = await stream.publish(part, open.last, open.ended.signal)
-      }
+      open.last = await publishMessage(stream, message, open.last, open.ended.signal)
     } catch (error) {
       const isRefused = error instanceof PublishRefused
       if (isRefused && this.#open === open) this.onRefused()

@@ -18,7 +18,7 @@ export interface HaMember {
   readonly serverId: string
   readonly apiAddress: string
   readonly version: string
-  /** `lost`: not heard for 10 s. */
+  /** `lost`: no report for 10 s. */
   readonly role: HaRole | 'sealed' | 'uninitialized' | 'lost'
   /** Sequence of its newest applied row of the log. */
   readonly position: number
@@ -36,10 +36,13 @@ export interface HaSide {
   /** Positions of the commit stream: newest known message and newest applied one. */
   readonly committed: number
   readonly applied: number
-  /** A reason why this server cannot become active or serve (stream unavailable, diverged, disk full ...); undefined when healthy. */
+  /** Why this server cannot become active or follow the stream, such as without NATS or after a failed takeover; undefined when healthy. */
   readonly trouble: string | undefined
   members(): Promise<readonly HaMember[]>
-  /** Gives up the active role; resolves when the lease is released. Throws a Refusal when this server is not active. */
+  /**
+   * Requests a step-down, which happens before this request is answered (`ha/ha-routing.ts`). Rejects with a Refusal when this server is not
+   * active.
+   */
   stepDown(): Promise<void>
   /** Removes a member that is gone. Throws a Refusal for an unknown member and for one that is alive. */
   removeMember(name: string): Promise<void>

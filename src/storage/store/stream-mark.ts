@@ -30,16 +30,16 @@ export function writeStreamMark(database: DatabaseSync, { stream, position, row 
 }
 
 /**
- * The role or the state of replication is changed without the log: the database is no state of the stream any more. Runs in the caller's
- * transaction.
+ * Marks that the role or the state of replication was changed without the log, so the database does not match the stream. Runs in the
+ * caller's transaction.
  */
 export function leaveStream(database: DatabaseSync): void {
   const mark = streamMarkIn(database)
-  if (mark && mark.row !== LEFT) writeStreamMark(database, { ...mark, row: LEFT })
+  if (mark && mark.row !== NOT_IN_STREAM) writeStreamMark(database, { ...mark, row: NOT_IN_STREAM })
 }
 
 /** The `row` of a database that has left the stream. */
-export const LEFT = -1
+export const NOT_IN_STREAM = -1
 
 function isStreamMark(value: unknown): value is AppliedMark {
   if (typeof value !== 'object' || value === null) return false

@@ -20,7 +20,7 @@ export const command = defineCommand({
     'requires key shares; fenced is a DR primary that was replaced; none forwards requests for secrets.',
     '',
     'With high availability also the role, the position in the log of commits, and the lag: commits that the',
-    'server has not applied. A lost server has not been heard for 10 s: start it, or remove it with "outpost',
+    'server has not applied. A lost server has not reported for 10 s: start it, or remove it with "outpost',
     'operator members remove".',
     '',
     'Exit code 1: a server does not respond.',

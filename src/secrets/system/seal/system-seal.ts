@@ -83,7 +83,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'step-down',
-      summary: 'Give up the active role to a standby; no effect without high availability',
+      summary: 'Make a standby the active server; no effect without high availability',
       sudo: true,
       fields: {},
       async update(_input, call) {

@@ -9,7 +9,7 @@ export const command = defineCommand({
   name: 'operator members remove',
   summary: 'Remove a lost server from the cluster',
   details: [
-    'For a server of a highly available core that is gone for good: the others no longer keep commits for it.',
+    'For a lost server of a highly available core that will not return: the others then stop keeping commits for it.',
     'A server that still responds is not removed; stop it first. A removed server that starts again joins the',
     'cluster. Requires sudo on sys/ha/members/NAME. Asks for confirmation on a terminal.',
   ].join('\n'),

@@ -1,14 +1,13 @@
-/** The begin of a term in the commit stream, after which the stream refuses every group of an earlier term. */
+/** The first message of a term in the commit stream, after which the stream refuses every group of an earlier term. */
 import type { HaServerOptions } from './ha-options.ts'
 import type { OpenParts } from './open-parts.ts'
 import { emptyGroup } from './stream-follower.ts'
-import { encodeMessage } from './stream/commit-message.ts'
-import { PublishRefused } from './stream/commit-stream.ts'
+import { PublishRefused, publishMessage } from './stream/commit-stream.ts'
 import { positionOf, type StreamCommitLog } from './stream/stream-commit-log.ts'
 
 type TermServer = Pick<HaServerOptions, 'store' | 'name' | 'serverId'>
 
-export interface TermBegin {
+export interface BeginTermOptions {
   readonly log: StreamCommitLog
   /** Aborted when the term ends. */
   readonly signal: AbortSignal
@@ -17,10 +16,10 @@ export interface TermBegin {
 }
 
 /** Applies the whole stream and publishes the term as its last message. */
-export async function beginTerm(server: TermServer, parts: OpenParts, begin: TermBegin): Promise<void> {
+export async function beginTerm(server: TermServer, parts: OpenParts, options: BeginTermOptions): Promise<void> {
   const { store, name, serverId } = server
   const { lease, stream } = parts
-  const { log, retried, signal } = begin
+  const { log, retried, signal } = options
   const { term } = lease
   for (;;) {
     const { last } = await retried(() => stream.bounds())
@@ -28,14 +27,9 @@ export async function beginTerm(server: TermServer, parts: OpenParts, begin: Ter
     else await parts.follower.catchUp(last, retried)
     const at = last === 0 ? 1 : last
     const position = positionOf(store.position())
-    const message = encodeMessage(
-      { kind: 'term', term, server: `${name} ${serverId}`, position },
-      stream.messageBytesMax,
-    )
-    const [part] = message
-    if (!part) throw new Error('a message has no part')
+    const message = { kind: 'term', term, server: `${name} ${serverId}`, position } as const
     try {
-      const sequence = await stream.publish(part, at, signal)
+      const sequence = await publishMessage(stream, message, at, signal)
       const nextRow = position.sequence + 1
       await store.member.applyLogged([emptyGroup(stream.identity, sequence, nextRow)])
       log.begin({ term, stream, last: sequence, nextRow })
@@ -49,11 +43,7 @@ export async function beginTerm(server: TermServer, parts: OpenParts, begin: Ter
 
 async function publishBase({ store }: TermServer, { stream }: OpenParts, signal: AbortSignal): Promise<void> {
   const position = positionOf(store.position())
-  const [part] = encodeMessage(
-    { kind: 'base', clusterId: store.clusterId, position, role: store.member.roleDigest },
-    stream.messageBytesMax,
-  )
-  if (!part) throw new Error('a message has no part')
-  await stream.publish(part, 0, signal)
+  const base = { kind: 'base', clusterId: store.clusterId, position, role: store.member.roleDigest } as const
+  await publishMessage(stream, base, 0, signal)
   await store.member.applyLogged([emptyGroup(stream.identity, 1, position.sequence + 1)])
 }

@@ -1,13 +1,10 @@
-/** The newest row of the active server, which a standby asks for before it answers a read. */
+/** The newest row of the active server, which a standby requests before it answers a read. */
 import type { NatsConnection } from '@nats-io/transport-node'
+import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 
 const ANSWER_MS = 500
 
-function subjectOf(region: string, serverId: string): string {
-  return `outpost.${region}.ha.row.${serverId}`
-}
-
-export interface ServedRow {
+export interface NewestRow {
   readonly connection: NatsConnection
   readonly region: string
   readonly serverId: string
@@ -16,8 +13,8 @@ export interface ServedRow {
   readonly isServing: () => boolean
 }
 
-export function serveRow({ connection, isServing, region, row, serverId }: ServedRow): void {
-  connection.subscribe(subjectOf(region, serverId), {
+export function serveNewestRow({ connection, isServing, region, row, serverId }: NewestRow): void {
+  connection.subscribe(new HaSubjects(region).newestRow(serverId), {
     callback(error, message) {
       if (error) return
       // The lease is compared after the row was read.
@@ -28,14 +25,16 @@ export function serveRow({ connection, isServing, region, row, serverId }: Serve
 }
 
 /** Undefined if the server does not answer, or is not active. Never rejects. */
-export async function askForRow(
+export async function requestNewestRow(
   connection: NatsConnection | undefined,
   region: string,
   serverId: string | undefined,
 ): Promise<number | undefined> {
   if (!connection || serverId === undefined) return undefined
   try {
-    const { data } = await connection.request(subjectOf(region, serverId), undefined, { timeout: ANSWER_MS })
+    const { data } = await connection.request(new HaSubjects(region).newestRow(serverId), undefined, {
+      timeout: ANSWER_MS,
+    })
     const text = Buffer.from(data).toString('latin1')
     return /^\d{1,15}$/.test(text) ? Number(text) : undefined
   } catch {
