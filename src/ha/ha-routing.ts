@@ -46,6 +46,8 @@ export interface HaRoutingOptions {
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
   /** Whether the token has a limited number of uses, as far as this server knows. */
   readonly usesAreLimited: (token: string | undefined) => boolean
+  /** Whether a standby reads a long body of a caller, as far as it knows. */
+  readonly takesLongBody: (token: string | undefined, remote: string | undefined) => boolean
   /** The header `X-Vault-Index` for the newest state. */
   readonly state: () => string
   /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
@@ -92,9 +94,11 @@ export class HaRouting {
   /** The operation for any member. */
   routed(operation: AnyOperation): AnyOperation {
     const run = (input: unknown, call: Call, about: unknown) => this.#serve(operation, input, call, about)
-    // A standby knows no token, and forwards the body.
-    const takes = (token: string | undefined, remote: string | undefined) =>
-      !this.#options.server.isServing || (operation.takesLongBody?.(token, remote) ?? true)
+    const takes = (token: string | undefined, remote: string | undefined) => {
+      const { coreState, server, takesLongBody } = this.#options
+      const isForwarded = !server.isServing && coreState() === 'unsealed'
+      return isForwarded ? takesLongBody(token, remote) : (operation.takesLongBody?.(token, remote) ?? true)
+    }
     if (operation.output !== 'stream') return { ...operation, takesLongBody: takes, run }
     return { ...operation, run: (input, call, about) => streamOf(run(input, call, about)) }
   }
@@ -219,6 +223,8 @@ export class HaRouting {
     call: Call,
   ): Promise<Attempt | undefined> {
     const { forward, serverId, server } = this.#options
+    // Without its body it would be another request.
+    if (call.raw.isBodyLeft) throw bodyLeft(call.token)
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
     if (isRead && !isLasting && call.hops === 0 && operation.output === 'answer') {
@@ -364,6 +370,14 @@ function changedCall(
 
 function isLost({ code }: Refusal): boolean {
   return code === 'unavailable' || code === 'no_answer'
+}
+
+/** For a long body of a caller whose token this standby does not know: it may be newer than its state. */
+function bodyLeft(token: string | undefined): Refusal {
+  if (token === undefined) return new Refusal('body_too_large', 'http: request body too large')
+  const text =
+    'this standby does not know the token yet, and takes a body of more than 1 MiB only with a valid token: try again'
+  return new Refusal('unavailable', text, { 'Retry-After': '1' })
 }
 
 function unknownOutcome(what: 'changed' | 'did not respond'): WholeAnswer {

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { rejectionOf, ScriptedCluster, type StreamReader } from '../helpers/ha-routing-cluster.ts'
+import { Refusal } from '../../src/platform/errors.ts'
+import { callOf } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const FORMATS = { 'lines of JSON': {}, 'server-sent events': { accept: 'text/event-stream' } } as const
@@ -187,4 +189,24 @@ test('the body of a restore through a standby is read once, by the active server
   await sleep(150)
   cluster.activate('b')
   assert.deepEqual([await restored, cluster.restored], [undefined, ['b: the entries']])
+})
+
+test('a standby reads long bodies of known tokens only, and forwards no request without its body', async () => {
+  const cluster = new ScriptedCluster(['a', 'b'])
+  cluster.activate('a')
+  const { operation } = cluster.member('b')
+  assert.equal(operation.takesLongBody?.('known', undefined), true)
+  for (const [token, code] of [
+    ['s.new', 'unavailable'],
+    [undefined, 'body_too_large'],
+  ] as const) {
+    assert.equal(operation.takesLongBody?.(token, undefined), false)
+    const raw = { params: { path: 'secret/a' }, query: [], headers: {}, body: undefined, isBodyLeft: true } as const
+    const answer = Promise.resolve(operation.run(raw, { ...callOf(), token, raw }, undefined))
+    await assert.rejects(answer, (error) => error instanceof Refusal && error.code === code)
+  }
+  assert.deepEqual(cluster.servedBy, [])
+  // A sealed server forwards nothing, and judges as without high availability.
+  cluster.member('b').coreState = 'sealed'
+  assert.equal(operation.takesLongBody?.('known', undefined), true)
 })

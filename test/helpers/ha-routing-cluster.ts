@@ -41,6 +41,8 @@ class ScriptedMember implements RoleState {
   phase: RoleState['phase'] = 'standby'
   isServing = false
   isOpen = true
+  /** By `isOpen` if it is not set. */
+  coreState: 'sealed' | undefined
   isKilled = false
   /** Number of times that the core was closed: streams that began before end as those of a sealed core. */
   closed = 0
@@ -54,10 +56,11 @@ class ScriptedMember implements RoleState {
     const routing = new HaRouting({
       server: this,
       serverId: () => name,
-      coreState: () => (this.isOpen ? 'unsealed' : 'sealed'),
+      coreState: () => this.coreState ?? (this.isOpen ? 'unsealed' : 'sealed'),
       state: () => '',
       usesAreLimited: () => false,
       answerHere: async () => undefined,
+      takesLongBody: (token) => token === 'known',
       forward: (operation, call, to) => cluster.forward(operation, call, to),
       lasting: watchRequests,
     })

@@ -99,6 +99,7 @@ export class HaPart implements HaSide {
       serverId: () => peers().serverId,
       coreState: () => stateOf(core()),
       usesAreLimited: (token) => this.#usesAreLimited(token),
+      takesLongBody: (token, remote) => this.#reads?.takesLongBody(token, remote) ?? true,
       state: () => stateHeader(store.clusterId, store.position().sequence),
       answerHere: async (name, call) => (this.#isOwn ? await this.#reads?.answer(name, call) : undefined),
       forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),

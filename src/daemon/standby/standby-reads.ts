@@ -7,7 +7,8 @@
  *
  * A read is current: after the request has arrived, the standby requests the newest row of the active server (`read-index.ts`), and answers
  * when it has applied that row. A client that states how old the entries may be (`Cache-Control: max-age`), or which state it requires
- * (`X-Vault-Index`), is answered without that request.
+ * (`X-Vault-Index`), is answered without that request if the last one was made less than a second ago. Tokens, policies, audit devices and
+ * quotas are as old as the entries, so the client does not decide how old they may be.
  *
  * Everything else is forwarded: requests that change state, such as reads that issue leases, tokens with limited uses, wrapped responses
  * and second factors; all requests while an audit device or a rate limit quota is enabled; and each read that fails here.
@@ -16,7 +17,7 @@ import { Barrier } from '../../storage/barrier/barrier.ts'
 import { type CoreOptions, SecretsCore } from '../../secrets/core.ts'
 import { secretsOperations } from '../../secrets/request/handle.ts'
 import { READ_VERBS } from '../../secrets/request/core-endpoints.ts'
-import { decodeBatch } from '../../storage/sqlite/batch.ts'
+import { type Batch, decodeBatch } from '../../storage/sqlite/batch.ts'
 import { ReadOnlyStore } from '../../storage/store/read-only-store.ts'
 import type { LoggedGroup } from '../../storage/store/commit-log.ts'
 import { batchesIn } from '../../storage/store/write-group.ts'
@@ -29,11 +30,15 @@ import type { RawInput } from '../../platform/schema.ts'
 import { requiredAge, requiredRow } from './read-conditions.ts'
 import type { ReadIndex } from './read-index.ts'
 
+/** Tokens and policies are never older than this, whatever the client accepts. */
+const AGE_MAX_MS = 1000
 /** Time for the row that a read requires to be applied here. */
 const APPLIED_MS = 500
 /** Entries outside the mounts that change often and do not concern the read core. */
 const UNREAD = new Set(['core/head', 'core/encryptions'])
 const AUDIT_DEVICES = 'core/audit/'
+/** A wrapped response and a second factor change state. */
+const FORWARDED_HEADERS = ['x_vault_wrap_ttl', 'x_vault_mfa', 'x_vault_namespace']
 /** Parameters of requests that wait for changes. */
 const WAITING = new Set(['cursor', 'stream', 'wait'])
 
@@ -70,6 +75,7 @@ export class StandbyReads {
 
   constructor(options: StandbyReadsOptions) {
     this.#options = options
+    options.store.member.onApplying = (groups) => this.#applying(groups)
   }
 
   get isOpen(): boolean {
@@ -102,56 +108,74 @@ export class StandbyReads {
     const operations = new Map(secretsOperations(core, READ_VERBS).map((operation) => [operation.name, operation]))
     this.#open = { core, barrier, operations }
     this.#isStale = false
-    store.member.onApplying = (groups) => this.#applying(groups)
   }
 
   close(): void {
-    const { store } = this.#options
-    store.member.onApplying = undefined
     const open = this.#open
     this.#open = undefined
     open?.core.suspend()
     open?.barrier.seal()
   }
 
-  /** Called before groups are applied; the result is called afterwards. */
+  /** Called before groups are applied; the result is called in the turn in which reads see them. */
   #applying(groups: readonly LoggedGroup[]): (isDone: boolean) => void {
     const open = this.#open
-    if (!open) return () => undefined
-    const batches = groups.flatMap((group) => Array.from(batchesIn(group), decodeBatch))
-    const finish = open.barrier.follow(batches)
-    const changed = batches.flatMap(({ deletes, puts }) => [...puts.map(({ path }) => path), ...deletes])
-    if (changed.some((path) => !UNREAD.has(path) && !isSecret(open.core, path))) this.#isStale = true
+    const batches = open ? groups.flatMap((group) => Array.from(batchesIn(group), decodeBatch)) : []
+    const finish = open?.barrier.follow(batches)
     return (isDone) => {
-      if (isDone && finish()) return this.#wakeWaiters()
-      if (this.#open !== open) return
-      this.#options.logger.warn('reads are forwarded: the entries of this standby do not match their head')
-      this.close()
+      // Opened on the entries before these groups.
+      if (this.#open !== open) return this.close()
+      if (!open) return
+      if (!isDone || !finish?.()) {
+        this.#options.logger.warn('reads are forwarded: the entries of this standby do not match their head')
+        return this.close()
+      }
+      // Not earlier: a read during the application would open the core again on the old tokens and policies.
+      if (batches.some((batch) => changesCore(open.core, batch))) this.#isStale = true
+      this.#wakeWaiters()
     }
   }
 
   /** The answer, or undefined for a request that must be forwarded. Never rejects. */
   async answer(name: string, call: Call): Promise<WholeAnswer | undefined> {
-    const open = this.#current()
-    const operation = open?.operations.get(name)
-    if (!open || !operation || !canAnswer(open.core, call)) return undefined
-    if (!(await this.#isCurrent(call.raw))) return undefined
-    // The core may have been closed meanwhile, or an entry of another kind applied.
-    const now = this.#current()
-    if (!now || !canAnswer(now.core, call)) return undefined
-    now.core.advanceClock(this.#options.activeMs())
     try {
-      const answer = await now.operations.get(name)?.run(call.raw, call, undefined)
+      if (!this.#answerable(name, call) || !(await this.#isCurrent(call.raw))) return undefined
+      // The core may have been closed, or an entry of another kind applied, meanwhile.
+      const answer = await this.#answerable(name, call)?.run(call.raw, call, undefined)
       return answer instanceof WholeAnswer && answer.status < 500 ? answer : undefined
     } catch {
       return undefined
     }
   }
 
+  /** The operation of a request that this standby can answer. */
+  #answerable(name: string, call: Call): AnyOperation | undefined {
+    const open = this.#current()
+    const activeMs = this.#options.activeMs()
+    open?.core.advanceClock(activeMs)
+    // A clock that is far behind does not follow: what has expired would be valid here.
+    const isOnTime = open && activeMs > 0 && open.core.now() >= activeMs
+    return isOnTime && canAnswer(open.core, call) ? open.operations.get(name) : undefined
+  }
+
+  /** Whether the token is valid as far as this standby knows. True while it knows none. */
+  takesLongBody(token: string | undefined, remote: string | undefined): boolean {
+    try {
+      const open = this.#current()
+      return open?.core.isActive !== true || open.core.knows(token, remote)
+    } catch {
+      return true
+    }
+  }
+
   /** False for a token that is not known here. */
   usesAreLimited(token: string): boolean {
-    const open = this.#current()
-    return open?.core.isActive === true && hasLimitedUses(open.core, token)
+    try {
+      const open = this.#current()
+      return open?.core.isActive === true && hasLimitedUses(open.core, token)
+    } catch {
+      return true
+    }
   }
 
   /** The core, opened again if it is stale. */
@@ -175,9 +199,10 @@ export class StandbyReads {
   async #isCurrent(raw: RawInput): Promise<boolean> {
     const { readIndex, store } = this.#options
     const required = requiredRow(raw, store.clusterId)
-    const ageMs = requiredAge(raw)
-    if (required !== undefined && (await this.#hasApplied(required))) return true
-    if (ageMs !== undefined && performance.now() - this.#currentAtMs <= ageMs) return true
+    const ageMs = Math.min(requiredAge(raw) ?? 0, AGE_MAX_MS)
+    const isWithin = (ms: number) => performance.now() - this.#currentAtMs <= ms
+    if (required !== undefined && (await this.#hasApplied(required)) && isWithin(AGE_MAX_MS)) return true
+    if (ageMs > 0 && isWithin(ageMs)) return true
     const confirmed = await readIndex.request()
     if (!confirmed || !(await this.#hasApplied(confirmed.row))) return false
     this.#currentAtMs = Math.max(this.#currentAtMs, confirmed.requestedAtMs)
@@ -213,6 +238,12 @@ export function hasLimitedUses(core: SecretsCore, token: string): boolean {
   return entry !== undefined && entry.usesLeft !== 0
 }
 
+/** Whether a batch changes something that the core keeps in memory. */
+function changesCore(core: SecretsCore, { deletes, puts }: Batch): boolean {
+  const changes = (path: string) => !UNREAD.has(path) && !isSecret(core, path)
+  return puts.some(({ path }) => changes(path)) || deletes.some(changes)
+}
+
 /** Whether an entry belongs to a mount of the key-value engine, whose entries are read for each request. */
 function isSecret(core: SecretsCore, path: string): boolean {
   const [, uuid] = /^logical\/([^/]+)\//.exec(path) ?? []
@@ -222,7 +253,9 @@ function isSecret(core: SecretsCore, path: string): boolean {
 function canAnswer(core: SecretsCore, { raw, remote, token }: Call): boolean {
   if (!core.isActive || token === undefined || core.quotas) return false
   const { headers, params, query } = raw
-  if (headers['x_vault_wrap_ttl'] ?? headers['x_vault_mfa'] ?? headers['x_vault_namespace']) return false
+  if (FORWARDED_HEADERS.some((header) => headers[header])) return false
+  // The core joins slashes: the path may belong to another mount.
+  if (params['path']?.includes('//')) return false
   if (query.some(([parameter]) => WAITING.has(parameter) || parameter === 'help')) return false
   const resolved = core.find(params['path'] ?? '')
   if (resolved?.mount.record.type !== 'kv') return false

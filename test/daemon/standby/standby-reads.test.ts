@@ -1,0 +1,186 @@
+/** Reads of a standby from its own entries: it must not accept what the active server refuses. */
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { cubbyhole } from '../../../src/engines/cubbyhole/cubbyhole.ts'
+import { kv } from '../../../src/engines/kv/kv.ts'
+import { ReadIndex } from '../../../src/daemon/standby/read-index.ts'
+import { stateHeader } from '../../../src/daemon/standby/read-conditions.ts'
+import { StandbyReads } from '../../../src/daemon/standby/standby-reads.ts'
+import { StreamCommitLog } from '../../../src/ha/stream/stream-commit-log.ts'
+import { ANONYMOUS } from '../../../src/platform/operation.ts'
+import { identityEngine } from '../../../src/secrets/identity/identity-engine.ts'
+import { systemEngine } from '../../../src/secrets/system/system.ts'
+import { tokenEngine } from '../../../src/secrets/tokens/token-engine.ts'
+import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
+import { CoreWorld } from '../../helpers/core-world.ts'
+import { addKv, expectStatus, tokenWith, writeSecret } from '../../helpers/kv-world.ts'
+import { MemberStore, MemoryStream } from '../../helpers/member-stores.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
+
+interface Pair {
+  readonly active: CoreWorld
+  readonly standby: MemberStore
+  readonly reads: StandbyReads
+  /** A token that may read `secret/`. */
+  readonly token: string
+  /** Whether the active server answers the standby. */
+  isReachable: boolean
+  /** Of the active server, as the standby knows it. */
+  clockMs: number
+  /** Number of requests to the active server for its newest row. */
+  indexRequests: number
+  /** Status of the standby's own answer; undefined if it forwards the request. */
+  status(headers?: Readonly<Record<string, string>>, path?: string): Promise<number | undefined>
+}
+
+async function openPair(t: TestContext): Promise<Pair> {
+  const stream = new MemoryStream()
+  const active = await CoreWorld.open(t, { raw: true, engines: [kv] })
+  const log = new StreamCommitLog(() => active.store.position(), Date.now)
+  active.store.member.joinCommitLog(log)
+  log.begin({ term: 1, stream, last: 0, nextRow: active.store.position().sequence + 1 })
+  await active.initialise()
+  await addKv(active)
+  await writeSecret(active, 'a', { value: 'one' })
+  const token = await tokenWith(active, 'path "secret/*" { capabilities = ["read", "list"] }')
+  const standby = await MemberStore.open(t, stream)
+  await standby.follow()
+  const pair: Omit<Pair, 'reads' | 'status'> = {
+    active,
+    standby,
+    token,
+    isReachable: true,
+    clockMs: 1,
+    indexRequests: 0,
+  }
+  const reads = new StandbyReads({
+    store: standby.store,
+    engines: [cubbyhole, kv],
+    own: (core) => [systemEngine(core), tokenEngine(core), identityEngine(core)],
+    seal: active.seal,
+    version: '0.0.0-test',
+    clusterName: 'test',
+    logger: recordingLogger([]),
+    rootKey: () => openRootKey(active.store, active.unsealKey) ?? Buffer.alloc(0),
+    readIndex: new ReadIndex(async () => {
+      pair.indexRequests++
+      return pair.isReachable ? active.store.position().sequence : undefined
+    }),
+    skipBatchDelay: () => undefined,
+    activeMs: () => pair.clockMs,
+  })
+  reads.open()
+  t.after(() => reads.close())
+  const status: Pair['status'] = async (headers = {}, path = 'secret/data/a') => {
+    const raw = { params: { path }, query: [], headers, body: undefined }
+    const { signal } = new AbortController()
+    const call = { requestId: 'r', identity: ANONYMOUS, signal, raw, token, hops: 0, remote: '127.0.0.1' }
+    return (await reads.answer('secrets.read', call))?.status
+  }
+  return Object.assign(pair, { reads, status })
+}
+
+const OLD = { cache_control: 'max-age=999999999' }
+
+/** Removes the right of the token. */
+async function changePolicy({ active, token }: Pair): Promise<void> {
+  const { data } = await expectStatus(active, 200, 'POST', 'auth/token/lookup', { token })
+  const [name] = data['policies'] as string[]
+  await expectStatus(active, 204, 'PUT', `sys/policies/acl/${name}`, { policy: 'path "x" { capabilities = ["read"] }' })
+}
+
+/** Applies what the active server has committed, and reads until it is applied. Reads that requested the newest row would wait for it. */
+async function readWhileApplied({ standby, status }: Pair): Promise<void> {
+  const applied = standby.follow().then(() => true)
+  const read = async () => {
+    await status(OLD)
+    await nextTurn()
+    return false
+  }
+  while (!(await Promise.race([applied, read()])));
+}
+
+test('a read while the revocation of its token is applied does not keep the token valid', async (t) => {
+  const pair = await openPair(t)
+  assert.equal(await pair.status(), 200)
+  await expectStatus(pair.active, 204, 'POST', 'auth/token/revoke', { token: pair.token })
+  await readWhileApplied(pair)
+  assert.equal(await pair.status(), undefined)
+})
+
+test('a read while a policy is changed does not keep the old one', async (t) => {
+  const pair = await openPair(t)
+  assert.equal(await pair.status(), 200)
+  await changePolicy(pair)
+  await readWhileApplied(pair)
+  assert.equal(await pair.status(), 403)
+})
+
+test('reads that were opened while a policy is applied do not keep the old one', async (t) => {
+  const pair = await openPair(t)
+  assert.equal(await pair.status(), 200)
+  await changePolicy(pair)
+  const { member } = pair.standby.store
+  const { onApplying } = member
+  assert.ok(onApplying)
+  let opened = 0
+  member.onApplying = (groups) => {
+    pair.reads.close()
+    const finish = onApplying(groups)
+    pair.reads.open()
+    opened++
+    return finish
+  }
+  await pair.standby.follow()
+  assert.equal(opened, 1)
+  assert.equal(pair.reads.isOpen, false)
+  pair.reads.open()
+  assert.equal(await pair.status(), 403)
+})
+
+test('max-age and X-Vault-Index do not make tokens and policies older than a second', async (t) => {
+  const pair = await openPair(t)
+  let nowMs = performance.now()
+  t.mock.method(performance, 'now', () => nowMs)
+  const state = { x_vault_index: stateHeader(pair.standby.store.clusterId, pair.standby.store.position().sequence) }
+  assert.equal(await pair.status(), 200)
+  pair.isReachable = false
+  const { indexRequests } = pair
+  for (const headers of [OLD, state]) assert.equal(await pair.status(headers), 200)
+  assert.equal(pair.indexRequests, indexRequests)
+  nowMs += 1001
+  for (const headers of [OLD, state, { ...OLD, ...state }]) assert.equal(await pair.status(headers), undefined)
+})
+
+test('an empty header does not hide another one for which a request is forwarded', async (t) => {
+  const pair = await openPair(t)
+  for (const header of ['x_vault_mfa', 'x_vault_namespace']) {
+    assert.equal(await pair.status({ x_vault_wrap_ttl: '', [header]: 'm' }), undefined, header)
+  }
+  assert.equal(await pair.status({ x_vault_wrap_ttl: '', x_vault_namespace: '' }), 200)
+})
+
+test('a path that the core joins is forwarded', async (t) => {
+  const pair = await openPair(t)
+  assert.equal(await pair.status({}, 'secret//data/a'), undefined)
+})
+
+test('a standby tells valid tokens, whose holders may send long bodies', async (t) => {
+  const { reads, token } = await openPair(t)
+  assert.equal(reads.takesLongBody(token, undefined), true)
+  assert.equal(reads.takesLongBody('s.unknown', undefined), false)
+  assert.equal(reads.takesLongBody(undefined, undefined), false)
+  reads.close()
+  assert.equal(reads.takesLongBody(token, undefined), true)
+})
+
+test('a standby whose clock cannot follow that of the active server forwards reads', async (t) => {
+  const pair = await openPair(t)
+  pair.clockMs = Date.now() + 3600_000
+  assert.equal(await pair.status(), 200)
+  pair.clockMs = Date.now() + 2 * 86_400_000
+  assert.equal(await pair.status(), undefined)
+  pair.clockMs = 0
+  assert.equal(await pair.status(), undefined)
+})
