@@ -30,7 +30,7 @@ import type { RawInput } from '../../platform/schema.ts'
 import { requiredAge, requiredRow } from './read-conditions.ts'
 import type { ReadIndex } from './read-index.ts'
 
-/** Tokens and policies are never older than this, whatever the client accepts. */
+/** Tokens and policies are never older than this, also if the client accepts older ones. */
 const AGE_MAX_MS = 1000
 /** Time for the row that a read requires to be applied here. */
 const APPLIED_MS = 500

@@ -91,10 +91,10 @@ async function changePolicy({ active, token }: Pair): Promise<void> {
 }
 
 /** Applies what the active server has committed, and reads until it is applied. Reads that requested the newest row would wait for it. */
-async function readWhileApplied({ standby, status }: Pair): Promise<void> {
-  const applied = standby.follow().then(() => true)
+async function readWhileApplied(pair: Pair): Promise<void> {
+  const applied = pair.standby.follow().then(() => true)
   const read = async () => {
-    await status(OLD)
+    await pair.status(OLD)
     await nextTurn()
     return false
   }
@@ -122,7 +122,7 @@ test('reads that were opened while a policy is applied do not keep the old one',
   assert.equal(await pair.status(), 200)
   await changePolicy(pair)
   const { member } = pair.standby.store
-  const { onApplying } = member
+  const onApplying = member.onApplying?.bind(member)
   assert.ok(onApplying)
   let opened = 0
   member.onApplying = (groups) => {
