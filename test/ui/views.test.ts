@@ -85,7 +85,8 @@ test('the web interface shows all that a process has, and only what a token may 
       await page.keyboard.press('ArrowLeft')
       await page.getByRole('link', { name: 'logs/' }).waitFor({ state: 'detached' })
       await page.goto(`${world.url}/ui/files/${ALLOC}/alloc/data/names`)
-      await page.getByRole('link', { name: HOSTILE }).waitFor()
+      // The allocation, above it, has that name, too.
+      await page.getByRole('table', { name: 'Files' }).getByRole('link', { name: HOSTILE }).waitFor()
       await check('directory')
       await openFirst(/names\/</)
       await page.getByText(HOSTILE).last().waitFor()
