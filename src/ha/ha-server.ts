@@ -27,7 +27,7 @@ import { HaSubjects } from '../cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
-import { type ActiveLease, isReporting, type MemberState } from './lease/lease.ts'
+import { type ActiveLease, type HaBucket, isReporting, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
 import { requestNewestRow } from './newest-row.ts'
 import { beginTerm } from './begin-term.ts'
@@ -139,11 +139,7 @@ export class HaServer {
 
   /** The stored states of all members. Rejects with a Refusal while NATS does not respond. */
   async members(): Promise<MemberState[]> {
-    try {
-      return (await this.#parts?.bucket.members()) ?? []
-    } catch (error) {
-      throw new Refusal('unavailable', `the members are unknown, NATS does not respond: ${messageOf(error)}`)
-    }
+    return this.#fromBucket('list the members', (bucket) => bucket.members())
   }
 
   /** Cluster addresses of the other members, as they have reported them. */
@@ -151,8 +147,22 @@ export class HaServer {
     return this.#parts?.reports.otherClusterAddresses ?? []
   }
 
+  /** Rejects with a Refusal while NATS does not respond. */
   async removeMember(name: string): Promise<void> {
-    await this.#parts?.bucket.removeMember(name)
+    await this.#fromBucket('remove the member', (bucket) => bucket.removeMember(name))
+  }
+
+  async #fromBucket<T>(what: string, request: (bucket: HaBucket) => Promise<T>): Promise<T> {
+    if (!this.#parts)
+      throw new Refusal(
+        'unavailable',
+        `cannot ${what}: ${this.trouble ?? 'the server is connecting to NATS, try again'}`,
+      )
+    try {
+      return await request(this.#parts.bucket)
+    } catch (error) {
+      throw new Refusal('unavailable', `cannot ${what}, NATS does not respond: ${messageOf(error)}`)
+    }
   }
 
   /** See `CommitStream.skipBatchDelay`. */

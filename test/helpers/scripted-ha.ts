@@ -25,6 +25,7 @@ export class ScriptedHa implements HaSide {
   active: HaActive | undefined
   committed = 40
   applied = 38
+  takeovers = 0
   trouble: string | undefined
   list: readonly HaMember[] | Error
   readonly calls: string[] = []
@@ -42,6 +43,7 @@ export class ScriptedHa implements HaSide {
   become(name: 's1' | 's2', activeSinceMs = ACTIVE_SINCE_MS): void {
     const isSelf = name === 's1'
     this.role = isSelf ? 'active' : 'standby'
+    if (isSelf) this.takeovers++
     this.active = {
       name,
       apiAddress: `http://${name}:4646`,

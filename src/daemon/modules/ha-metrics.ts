@@ -10,9 +10,6 @@ const ROLES: readonly HaMember['role'][] = ['active', 'standby', 'sealed', 'unin
 export class HaMetrics {
   readonly #ha: HaSide
   #members: readonly HaMember[] = []
-  /** When the last observed term of this server began. */
-  #termMs: number | undefined
-  #takeovers = 0
 
   constructor(ha: HaSide) {
     this.#ha = ha
@@ -20,21 +17,11 @@ export class HaMetrics {
 
   /** Reads the members, which are not known without waiting. Never rejects: an unreadable list removes its metrics only. */
   async refresh(): Promise<void> {
-    this.observe()
     this.#members = await this.#ha.members().catch(() => [])
   }
 
-  /** Counts a term of this server that began since the last call. A term that also ended in between is not noticed. */
-  observe(): void {
-    const { active } = this.#ha
-    if (!active?.isSelf || active.activeSinceMs === this.#termMs) return
-    this.#termMs = active.activeSinceMs
-    this.#takeovers++
-  }
-
   families(): Family[] {
-    this.observe()
-    const { active, applied, committed, role, trouble } = this.#ha
+    const { active, applied, committed, role, takeovers, trouble } = this.#ha
     const self = this.#members.find(({ isSelf }) => isSelf)
     return [
       single('gauge', 'outpost.ha.active', '1 while this server is the active one, else 0.', Number(role === 'active')),
@@ -56,7 +43,7 @@ export class HaMetrics {
         'Messages of the commit stream that this server has not applied.',
         Math.max(0, committed - applied),
       ),
-      single('counter', 'outpost.ha.takeovers', 'Times that this server became active.', this.#takeovers),
+      single('counter', 'outpost.ha.takeovers', 'Times that this server became active.', takeovers),
       ...(self
         ? [
             single(

@@ -279,6 +279,10 @@ export class HaPart implements HaSide {
     return this.#server.positions.applied
   }
 
+  get takeovers(): number {
+    return this.#server.takeovers
+  }
+
   get trouble(): string | undefined {
     return this.#server.trouble
   }

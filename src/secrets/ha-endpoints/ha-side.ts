@@ -31,6 +31,8 @@ export interface HaMember {
 
 export interface HaSide {
   readonly role: HaRole
+  /** How often this server became active since its start. */
+  readonly takeovers: number
   /** Undefined while no server is active. */
   readonly active: HaActive | undefined
   /** Positions of the commit stream: newest known message and newest applied one. */
@@ -44,6 +46,6 @@ export interface HaSide {
    * active.
    */
   stepDown(): Promise<void>
-  /** Removes a member that is gone. Throws a Refusal for an unknown member and for one that is alive. */
+  /** Removes a member that is gone. Rejects with a Refusal for an unknown member, for one that is alive, and while NATS does not respond. */
   removeMember(name: string): Promise<void>
 }
