@@ -110,6 +110,7 @@ class NatsBus implements MessageBus {
       timeout: DIAL_TIMEOUT_MS,
       pingInterval: TIMINGS.natsPingMs,
       reconnect: false,
+      noAsyncTraces: true,
     })
   }
 

@@ -100,7 +100,7 @@ export class HaPart implements HaSide {
       coreState: () => stateOf(core()),
       usesAreLimited: (token) => this.#usesAreLimited(token),
       takesLongBody: (token, remote) => this.#reads?.takesLongBody(token, remote) ?? true,
-      state: () => stateHeader(store.clusterId, store.position().sequence),
+      state: () => stateHeader(store.clusterId, store.visibleRow),
       answerHere: async (name, call) => (this.#isOwn ? await this.#reads?.answer(name, call) : undefined),
       forward: (operation, call, to) => peers().calls.forwardTo(to, operation, call),
       lasting: watchRequests,
@@ -354,5 +354,7 @@ function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConn
     maxReconnectAttempts: -1,
     reconnectTimeWait: RECONNECT_MS,
     reconnectJitter: RECONNECT_MS,
+    // Without them, each request creates three errors with a stack, for the case that it fails.
+    noAsyncTraces: true,
   })
 }

@@ -11,7 +11,9 @@ export function stateHeader(clusterId: string, row: number): string {
 
 /** Row of the log that the answer must include; undefined if the client does not require one of this cluster. */
 export function requiredRow({ headers }: RawInput, clusterId: string): number | undefined {
-  const states = (headers['x_vault_index'] ?? '').split(',').flatMap((text) => stateOf(text.trim(), clusterId) ?? [])
+  const header = headers['x_vault_index']
+  if (!header) return undefined
+  const states = header.split(',').flatMap((text) => stateOf(text.trim(), clusterId) ?? [])
   return states.length > 0 ? Math.max(...states) : undefined
 }
 

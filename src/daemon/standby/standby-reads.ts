@@ -61,6 +61,8 @@ interface ReadCore {
   readonly core: SecretsCore
   readonly barrier: Barrier
   readonly operations: ReadonlyMap<string, AnyOperation>
+  /** Every request is audited by the active server. */
+  hasAuditDevices: boolean
 }
 
 export class StandbyReads {
@@ -68,6 +70,8 @@ export class StandbyReads {
   #open: ReadCore | undefined
   /** The core must be opened again before the next read. */
   #isStale = false
+  /** Changes with each application of entries, and when the core is closed. */
+  #version = 0
   /** Called after groups were applied. */
   readonly #waiters = new Set<() => void>()
   /** When the entries were known to be current, by the monotonic clock. */
@@ -106,11 +110,12 @@ export class StandbyReads {
     })
     core.activate()
     const operations = new Map(secretsOperations(core, READ_VERBS).map((operation) => [operation.name, operation]))
-    this.#open = { core, barrier, operations }
+    this.#open = { core, barrier, operations, hasAuditDevices: hasAuditDevices(core) }
     this.#isStale = false
   }
 
   close(): void {
+    this.#version++
     const open = this.#open
     this.#open = undefined
     open?.core.suspend()
@@ -123,6 +128,7 @@ export class StandbyReads {
     const batches = open ? groups.flatMap((group) => Array.from(batchesIn(group), decodeBatch)) : []
     const finish = open?.barrier.follow(batches)
     return (isDone) => {
+      this.#version++
       // Opened on the entries before these groups.
       if (this.#open !== open) return this.close()
       if (!open) return
@@ -139,9 +145,11 @@ export class StandbyReads {
   /** The answer, or undefined for a request that must be forwarded. Never rejects. */
   async answer(name: string, call: Call): Promise<WholeAnswer | undefined> {
     try {
-      if (!this.#answerable(name, call) || !(await this.#isCurrent(call.raw))) return undefined
-      // The core may have been closed, or an entry of another kind applied, meanwhile.
-      const answer = await this.#answerable(name, call)?.run(call.raw, call, undefined)
+      const operation = this.#answerable(name, call)
+      const version = this.#version
+      if (!operation || !(await this.#isCurrent(call.raw))) return undefined
+      const current = version === this.#version ? operation : this.#answerable(name, call)
+      const answer = await current?.run(call.raw, call, undefined)
       return answer instanceof WholeAnswer && answer.status < 500 ? answer : undefined
     } catch {
       return undefined
@@ -155,7 +163,7 @@ export class StandbyReads {
     open?.core.advanceClock(activeMs)
     // A clock that is far behind does not follow: what has expired would be valid here.
     const isOnTime = open && activeMs > 0 && open.core.now() >= activeMs
-    return isOnTime && canAnswer(open.core, call) ? open.operations.get(name) : undefined
+    return isOnTime && !open.hasAuditDevices && canAnswer(open.core, call) ? open.operations.get(name) : undefined
   }
 
   /** Whether the token is valid as far as this standby knows. True while it knows none. */
@@ -186,8 +194,10 @@ export class StandbyReads {
 
   #reopen(): void {
     try {
-      this.#open?.core.suspend()
-      this.#open?.core.activate()
+      const open = this.#open
+      open?.core.suspend()
+      open?.core.activate()
+      if (open) open.hasAuditDevices = hasAuditDevices(open.core)
       this.#isStale = false
     } catch (error) {
       this.#options.logger.warn('reads are forwarded: the core for reads cannot be opened', { error: messageOf(error) })
@@ -250,6 +260,10 @@ function isSecret(core: SecretsCore, path: string): boolean {
   return uuid !== undefined && core.isActive && core.open.mounts.byUuid(uuid)?.record.type === 'kv'
 }
 
+function hasAuditDevices(core: SecretsCore): boolean {
+  return core.open.storage.list(AUDIT_DEVICES, { limit: 1 }).length > 0
+}
+
 function canAnswer(core: SecretsCore, { raw, remote, token }: Call): boolean {
   if (!core.isActive || token === undefined || core.quotas) return false
   const { headers, params, query } = raw
@@ -259,6 +273,5 @@ function canAnswer(core: SecretsCore, { raw, remote, token }: Call): boolean {
   if (query.some(([parameter]) => WAITING.has(parameter) || parameter === 'help')) return false
   const resolved = core.find(params['path'] ?? '')
   if (resolved?.mount.record.type !== 'kv') return false
-  if (core.open.storage.list(AUDIT_DEVICES, { limit: 1 }).length > 0) return false
   return core.knows(token, remote) && !hasLimitedUses(core, token)
 }

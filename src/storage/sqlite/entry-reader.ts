@@ -140,6 +140,16 @@ export class EntryCache {
     }
   }
 
+  /** Removes what a durable batch has changed. */
+  remove({ puts, deletes }: Batch): void {
+    for (const { path } of puts) this.#entries.delete(path)
+    for (const path of deletes) this.#entries.delete(path)
+  }
+
+  get isEmpty(): boolean {
+    return this.#entries.size === 0
+  }
+
   #invalidate(path: string, known: StoredEntry | typeof MISSING, sequence: number): void {
     if (known === MISSING || known.sequence <= sequence) this.#entries.delete(path)
   }

@@ -26,13 +26,14 @@
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
-import { type Batch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
+import { type Batch, decodeBatch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
+import type { LoggedGroup } from './commit-log.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { MemberCopyOrder, ReplicaOrder } from './replica-writer.ts'
 import {
@@ -51,6 +52,7 @@ import { StoreTree } from './store-tree.ts'
 import { NOTHING_STAGED, stageSnapshot } from './member/snapshot-stages.ts'
 import { StoreMember } from './member/store-member.ts'
 import { WriterQueue } from './queue/writer-queue.ts'
+import { batchesIn } from './write-group.ts'
 
 export type { StoredEntry } from '../sqlite/entry-reader.ts'
 export type { PageOptions } from '../sqlite/entry-reader.ts'
@@ -88,6 +90,8 @@ export class SqliteStore implements Store, ReplicaStore {
   #visibleRow: number
   #seenGeneration: string | undefined
   #hasRoleCode: boolean
+  /** Undefined until it is read, and after an order that may have changed it. */
+  #clusterId: string | undefined
   #closed = false
 
   /** Opens or creates the database. Rejects with a Fault for the operator. */
@@ -126,7 +130,7 @@ export class SqliteStore implements Store, ReplicaStore {
       queue,
       read: (read) => this.#read(read),
       changed: (order, state) => this.#changed(order, state),
-      applied: (state) => this.#applied(state),
+      applied: (state, groups) => this.#applied(state, groups),
     })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
@@ -312,6 +316,7 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#visibleRow = position.sequence
     this.#epoch = epoch
     this.#isWhole = isWhole
+    this.#clusterId = undefined
     this.member.isJoining = isJoining
     this.tree.changed()
     if (order.do === 'wipe') {
@@ -325,11 +330,14 @@ export class SqliteStore implements Store, ReplicaStore {
   }
 
   /** Groups of the commit stream were applied. */
-  #applied({ epoch, position }: ReplicaState): void {
+  #applied({ epoch, position }: ReplicaState, groups: readonly LoggedGroup[]): void {
     this.#epoch = epoch
     this.#visibleRow = position.sequence
     this.tree.changed()
-    this.#cache.clear()
+    if (this.#cache.isEmpty) return
+    for (const group of groups) {
+      for (const batch of batchesIn(group)) this.#cache.remove(decodeBatch(batch))
+    }
   }
 
   /** Calls the listener when an order has changed entries or the role. Returns a function that removes it. */
@@ -424,7 +432,7 @@ export class SqliteStore implements Store, ReplicaStore {
 
   /** ID of the cluster of these entries: created with the database, replaced by a restore. */
   get clusterId(): string {
-    return String(factIn(this.#reader, 'cluster'))
+    return (this.#clusterId ??= String(factIn(this.#reader, 'cluster')))
   }
 
   /** True before the first commit. */
@@ -439,6 +447,7 @@ export class SqliteStore implements Store, ReplicaStore {
     const outcome = await this.#queue.orderRestore(await this.#restoreOrder(fd, received), () => {
       this.#epoch = epochIn(this.#reader)
       this.#isWhole = true
+      this.#clusterId = undefined
       this.#queue.newest = this.position().sequence
       this.#cache.clear()
       this.tree.changed()

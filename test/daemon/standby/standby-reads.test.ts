@@ -153,6 +153,28 @@ test('max-age and X-Vault-Index do not make tokens and policies older than a sec
   for (const headers of [OLD, state, { ...OLD, ...state }]) assert.equal(await pair.status(headers), undefined)
 })
 
+test('while an audit device is enabled, reads are forwarded', async (t) => {
+  const pair = await openPair(t)
+  const { active, standby } = pair
+  assert.equal(await pair.status(), 200)
+  const options = { file_path: `${active.directory}/audit.log` }
+  await expectStatus(active, 204, 'PUT', 'sys/audit/file', { type: 'file', options })
+  await standby.follow()
+  assert.equal(await pair.status(), undefined)
+  await expectStatus(active, 204, 'DELETE', 'sys/audit/file')
+  await standby.follow()
+  assert.equal(await pair.status(), 200)
+})
+
+test('a standby answers with the secret that it has applied, not with the cached one', async (t) => {
+  const pair = await openPair(t)
+  const path = 'secret/data/b'
+  assert.equal(await pair.status({}, path), 404)
+  await writeSecret(pair.active, 'b', { value: 'two' })
+  await pair.standby.follow()
+  assert.equal(await pair.status({}, path), 200)
+})
+
 test('an empty header does not hide another one for which a request is forwarded', async (t) => {
   const pair = await openPair(t)
   for (const header of ['x_vault_mfa', 'x_vault_namespace']) {

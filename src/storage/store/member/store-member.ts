@@ -30,7 +30,7 @@ interface StoreParts {
   /** An order was executed. */
   readonly changed: (order: ReplicaOrder | MemberCopyOrder, state: ReplicaState) => void
   /** Groups of the commit stream were applied. */
-  readonly applied: (state: ReplicaState) => void
+  readonly applied: (state: ReplicaState, groups: readonly LoggedGroup[]) => void
 }
 
 export class StoreMember {
@@ -67,7 +67,7 @@ export class StoreMember {
     try {
       const state = await queue.replicate({ kind: 'logged', groups }, (done) => {
         queue.role = done.role
-        applied(done)
+        applied(done, groups)
         finish?.(true)
       })
       return state.position
