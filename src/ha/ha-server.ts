@@ -29,6 +29,7 @@ import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { type ActiveLease, type HaBucket, isReporting, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
+import type { ReplicaFault } from './replica-monitor.ts'
 import { requestNewestRow } from './newest-row.ts'
 import { beginTerm } from './begin-term.ts'
 import { StreamCommitLog } from './stream/stream-commit-log.ts'
@@ -123,6 +124,11 @@ export class HaServer {
 
   get lease(): ActiveLease | undefined {
     return this.#parts?.lease
+  }
+
+  /** NATS servers that do not store the commit stream at present. */
+  get missingReplicas(): readonly ReplicaFault[] {
+    return this.#parts?.replicas.missing ?? []
   }
 
   /** Sequence of the newest known message of the stream, and of the newest applied one. */
@@ -262,6 +268,7 @@ export class HaServer {
     await this.#mutex.whenIdle()
     this.#parts?.reports.stop()
     this.#parts?.placement.stop()
+    this.#parts?.replicas.stop()
     await this.#parts?.follower.stop()
     this.#phase = 'stopped'
     await this.#parts?.connection.close()

@@ -7,6 +7,7 @@ import type { HaServerOptions } from './ha-options.ts'
 import { LeaderPlacement } from './leader-placement.ts'
 import { ActiveLease, HaBucket, type MemberState } from './lease/lease.ts'
 import { MemberReports } from './member-reports.ts'
+import { ReplicaMonitor } from './replica-monitor.ts'
 import { StreamFollower } from './stream-follower.ts'
 import { CommitStream } from './stream/commit-stream.ts'
 
@@ -18,6 +19,7 @@ export interface OpenParts {
   readonly follower: StreamFollower
   readonly reports: MemberReports
   readonly placement: LeaderPlacement
+  readonly replicas: ReplicaMonitor
 }
 
 /** The server that the parts belong to. */
@@ -45,12 +47,14 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     const reports = new MemberReports({ bucket, stream, self: state, isServing, wallMs, warn })
     const streams = [stream.name, bucket.streamName]
     const placement = new LeaderPlacement({ connection, streams, isActive: isServing, warn })
+    const monitor = new ReplicaMonitor({ connection, streams, logger, warn })
     if (owner.isStopped()) throw new Fault('the server stops')
     reports.start()
     placement.start()
+    monitor.start()
     serveCopies({ connection, region, serverId, store, logger })
     serveNewestRow({ connection, region, serverId, row: () => store.position().sequence, isServing })
-    return { connection, stream, bucket, lease, follower, reports, placement }
+    return { connection, stream, bucket, lease, follower, reports, placement, replicas: monitor }
   } catch (error) {
     await connection.close()
     throw error

@@ -246,6 +246,9 @@ const DOCS = {
     'servers of the cluster: `active`, `standby`, `sealed`, `uninitialized`, `lost` (no report for 10 s). A server that was removed is not counted',
     'role',
   ),
+  'outpost.ha.missing_replicas': gauge(
+    'NATS servers that do not store the commit stream at present: the loss of another one stops the cluster; readiness names them',
+  ),
   'outpost.ha.takeovers': counter('times that this server became active since its start'),
   'outpost.ha.trouble': gauge('1 while this server can neither serve nor take over; readiness has the reason'),
 

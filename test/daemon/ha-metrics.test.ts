@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import { haChecks, HaMetrics, haModeOf } from '../../src/daemon/modules/ha-metrics.ts'
+import { haChecks, HaMetrics, haModeOf, haWarnings } from '../../src/daemon/modules/ha-metrics.ts'
 import { SecretsCoreProbe } from '../../src/daemon/monitoring/secrets-core-probe.ts'
 import { WholeAnswer } from '../../src/platform/operation.ts'
 import type { Family } from '../../src/telemetry/metric.ts'
@@ -37,6 +37,19 @@ test('the metrics have the role, the lag, the members by role and the takeovers'
   assert.deepEqual(values(metrics.families()), [1, 1, 0, 2, 2, 1])
   ha.active = undefined
   assert.equal(valueOf(metrics.families(), 'outpost.ha.has_active'), 0)
+})
+
+test('a NATS server that does not store the commit stream is a warning with its name, and a metric', async (t) => {
+  const ha = new ScriptedHa()
+  const { core } = await CoreWorld.open(t, { ha })
+  const metrics = new HaMetrics(ha)
+  assert.deepEqual([haWarnings(core), valueOf(metrics.families(), 'outpost.ha.missing_replicas')], [[], 0])
+  ha.missingReplicas = [{ server: 'n2', reason: 'offline' }]
+  assert.match(
+    haWarnings(core).join(),
+    /^NATS server "n2" does not store the commit stream \(offline\): check that it runs/,
+  )
+  assert.equal(valueOf(metrics.families(), 'outpost.ha.missing_replicas'), 1)
 })
 
 test('an unreadable list of members removes its metrics only', async () => {

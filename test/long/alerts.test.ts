@@ -189,9 +189,10 @@ test('the alerts of high availability fire for their states, and none for a clus
     haSeries('has_active', '1x9 0 1x9 0x20'),
     haSeries('members', '0x20 1x20', ',role="lost"'),
     haSeries('members', '1x40', ',role="standby"'),
+    haSeries('missing_replicas', '0x9 1 0x9 1x20'),
     haSeries('lag_entries', '999x20 1001x20'),
   ]
-  const promql_expr_test = [haFiring('15m'), haFiring('30m', 'NoActive', 'MemberLost', 'StandbyLags')]
+  const promql_expr_test = [haFiring('15m'), haFiring('30m', 'NoActive', 'MemberLost', 'ReplicaMissing', 'StandbyLags')]
   promtool(workDirectory(t), 'high availability', [{ interval: '1m', input_series, promql_expr_test }])
 })
 

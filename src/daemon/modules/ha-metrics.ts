@@ -21,7 +21,7 @@ export class HaMetrics {
   }
 
   families(): Family[] {
-    const { active, applied, committed, role, takeovers, trouble } = this.#ha
+    const { active, applied, committed, missingReplicas, role, takeovers, trouble } = this.#ha
     const self = this.#members.find(({ isSelf }) => isSelf)
     return [
       single('gauge', 'outpost.ha.active', '1 while this server is the active one, else 0.', Number(role === 'active')),
@@ -42,6 +42,12 @@ export class HaMetrics {
         'outpost.ha.unapplied_messages',
         'Messages of the commit stream that this server has not applied.',
         Math.max(0, committed - applied),
+      ),
+      single(
+        'gauge',
+        'outpost.ha.missing_replicas',
+        'NATS servers that do not store the commit stream at present.',
+        missingReplicas.length,
       ),
       single('counter', 'outpost.ha.takeovers', 'Times that this server became active.', takeovers),
       ...(self
@@ -82,6 +88,15 @@ function haState(ha: HaSide): CheckResult {
   if (ha.role === 'active') return { ok: true, reason: 'active' }
   const { active } = ha
   return { ok: true, reason: active ? `standby, "${active.name}" is active` : 'standby, waiting for an active server' }
+}
+
+/** Nothing fails without one NATS server, but the loss of another one stops the cluster. */
+export function haWarnings(core: Pick<SecretsCore, 'isSealed' | 'options'> | undefined): string[] {
+  const missing = core?.options.ha?.missingReplicas ?? []
+  return missing.map(
+    ({ reason, server }) =>
+      `NATS server "${server}" does not store the commit stream (${reason}): check that it runs, that its disk has space and that JetStream is enabled; after a full disk, restart it`,
+  )
 }
 
 /** The role among the servers of the cluster; undefined without high availability and while sealed. */

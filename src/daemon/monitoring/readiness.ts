@@ -8,7 +8,7 @@ import type { Cluster } from '../modules/cluster.ts'
 import { clockWarning } from './clock-warning.ts'
 import { loginChecks } from '../modules/login.ts'
 import { replicationChecks, replicationWarnings } from './dr-metrics.ts'
-import { haChecks } from '../modules/ha-metrics.ts'
+import { haChecks, haWarnings } from '../modules/ha-metrics.ts'
 import type { SecretsCoreProbe } from './secrets-core-probe.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 import type { AgentLogin } from '../../login/agent-login.ts'
@@ -181,6 +181,7 @@ export function warningsOf({
     ...clockWarnings(cluster),
     ...replicationWarnings(replication, core?.isSealed ?? false),
     ...auditWarnings(core),
+    ...haWarnings(core),
     ...(certificateWarnings?.() ?? []),
     ...snapshotWarnings(schedule),
   ]

@@ -17,10 +17,10 @@ import { Barrier } from '../../storage/barrier/barrier.ts'
 import { type CoreOptions, SecretsCore } from '../../secrets/core.ts'
 import { secretsOperations } from '../../secrets/request/handle.ts'
 import { READ_VERBS } from '../../secrets/request/core-endpoints.ts'
-import { type Batch, decodeBatch } from '../../storage/sqlite/batch.ts'
+import type { Batch } from '../../storage/sqlite/batch.ts'
 import { ReadOnlyStore } from '../../storage/store/read-only-store.ts'
 import type { LoggedGroup } from '../../storage/store/commit-log.ts'
-import { batchesIn } from '../../storage/store/write-group.ts'
+import { decodedBatches } from '../../storage/store/write-group.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import { messageOf } from '../../platform/errors.ts'
@@ -125,7 +125,7 @@ export class StandbyReads {
   /** Called before groups are applied; the result is called in the turn in which reads see them. */
   #applying(groups: readonly LoggedGroup[]): (isDone: boolean) => void {
     const open = this.#open
-    const batches = open ? groups.flatMap((group) => Array.from(batchesIn(group), decodeBatch)) : []
+    const batches = open ? decodedBatches(groups) : []
     const finish = open?.barrier.follow(batches)
     return (isDone) => {
       this.#version++

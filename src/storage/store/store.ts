@@ -26,7 +26,7 @@
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
-import { type Batch, decodeBatch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
+import { type Batch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
@@ -52,7 +52,7 @@ import { StoreTree } from './store-tree.ts'
 import { NOTHING_STAGED, stageSnapshot } from './member/snapshot-stages.ts'
 import { StoreMember } from './member/store-member.ts'
 import { WriterQueue } from './queue/writer-queue.ts'
-import { batchesIn } from './write-group.ts'
+import { decodedBatches } from './write-group.ts'
 
 export type { StoredEntry } from '../sqlite/entry-reader.ts'
 export type { PageOptions } from '../sqlite/entry-reader.ts'
@@ -335,9 +335,7 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#visibleRow = position.sequence
     this.tree.changed()
     if (this.#cache.isEmpty) return
-    for (const group of groups) {
-      for (const batch of batchesIn(group)) this.#cache.remove(decodeBatch(batch))
-    }
+    for (const batch of decodedBatches(groups)) this.#cache.remove(batch)
   }
 
   /** Calls the listener when an order has changed entries or the role. Returns a function that removes it. */

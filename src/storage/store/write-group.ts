@@ -1,5 +1,5 @@
 /** Batches that were queued while the writer was busy. They are sent as one message in one buffer: a message costs more than a small batch. */
-import { type Batch, type BatchScope, writeBatch } from '../sqlite/batch.ts'
+import { type Batch, type BatchScope, decodeBatch, writeBatch } from '../sqlite/batch.ts'
 
 /** The message to the writer: concatenated batches and their lengths. */
 export interface EncodedGroup {
@@ -73,4 +73,9 @@ export function* batchesIn({ bytes, lengths }: Pick<EncodedGroup, 'bytes' | 'len
     yield new Uint8Array(bytes, at, length)
     at += length
   }
+}
+
+/** All batches of the groups, in order. Throws MalformedBatch. */
+export function decodedBatches(groups: readonly Pick<EncodedGroup, 'bytes' | 'lengths'>[]): Batch[] {
+  return groups.flatMap((group) => Array.from(batchesIn(group), decodeBatch))
 }
