@@ -5,6 +5,7 @@ import { Readable, Writable } from 'node:stream'
 import { test } from 'node:test'
 import { HistoryDiffers } from '../../src/ha/stream/stream-applier.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/storage/snapshot/snapshot.ts'
+import { encodeBatch } from '../../src/storage/sqlite/batch.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
 import { NotChained } from '../../src/storage/store/replica.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
@@ -52,6 +53,18 @@ test('the state of replication and the role are shared, other local entries are 
   await b.store.commit(batch(put('z')))
   await assertSame(b, a)
   assert.equal(a.store.rowsAfter(2, { rows: 9, bytes: 1 << 20 })[0]?.epoch, 4)
+})
+
+test('a group that a member could not apply does not fail its later local commits', async (t) => {
+  const { store } = await MemberStore.open(t, new MemoryStream())
+  const row = Uint8Array.from(encodeBatch(batch(put('x'))))
+  const mark = { stream: 'stream', position: 2, firstSequence: 9, atMs: 0 }
+  await assert.rejects(
+    store.member.applyLogged([{ bytes: row.buffer, lengths: [row.length], epoch: 0, mark }]),
+    NotChained,
+  )
+  await store.commit(batch(put('local/audit/heads', 'here')))
+  assert.equal(store.get('local/audit/heads')?.sequence, 0)
 })
 
 test('a commit that was queued before a change of the epoch is refused after it, on all members', async (t) => {

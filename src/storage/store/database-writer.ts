@@ -97,6 +97,8 @@ const CHECK_MS = 200
 const RESERVE_DELAY_MS = 2000
 /** SQLITE_FULL. */
 const FULL = 13
+/** Of groups from the stream: they do not depend on commits of this server, and their failure drops none of them. */
+const NO_GENERATION = -1
 const BEHIND_STREAM = 'an earlier change of the commit stream was not applied'
 
 type WriteOrder = Extract<WriterOrder, { kind: 'write' }>
@@ -207,7 +209,7 @@ export class DatabaseWriter {
   #applyLogged(groups: readonly LoggedGroup[]): ReplicaState {
     const before = streamMarkIn(this.#database)
     const missing = groups.filter(({ mark }) => mark.stream !== before?.stream || mark.position > before.position)
-    const requests = missing.flatMap((group) => requestsOf({ ...group, generation: Number.POSITIVE_INFINITY }))
+    const requests = missing.flatMap((group) => requestsOf({ ...group, generation: NO_GENERATION }))
     const stream = missing.at(-1)?.mark
     this.#isBehindStream = false
     this.#setSync(false)

@@ -1,5 +1,6 @@
 /** A round: clients use the cluster through all servers while faults happen; then the history is checked. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { messageOf } from '../../../src/platform/errors.ts'
 import { Random } from '../frames.ts'
 import type { HaServerProcess, HaTestCluster } from '../ha-cluster.ts'
 import { type ActiveObservation, overlappingActivities } from '../history/active-spans.ts'
@@ -69,6 +70,8 @@ export async function haRound(options: RoundOptions): Promise<RoundResult> {
     }
     await faults.healAll()
     await sleep(CALM_MS)
+  } catch (error) {
+    throw new Error(`seed ${seed}: ${messageOf(error)}\n${faults.story.join('\n')}`, { cause: error })
   } finally {
     await workload.finish()
     await observer.stop()

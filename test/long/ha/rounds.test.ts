@@ -16,6 +16,8 @@ const KINDS = process.env['OUTPOST_HA_KINDS']?.split(',')
 /** A new cluster after this number of rounds. */
 const ROUNDS_PER_CLUSTER = 20
 const RECOVERY_MS = 180_000
+/** Shown of each log when the cluster does not recover. */
+const LOG_CHARS = 20_000
 
 /** The newest errors in the log of a server. */
 function errorsOf(name: string, log: string): string[] {
@@ -32,7 +34,13 @@ for (let first = 0; first < ROUNDS; first += ROUNDS_PER_CLUSTER) {
     const world = await startHaCluster(t, { hasFaults: true })
     const kinds = KINDS && FAULT_KINDS.filter((kind) => KINDS.includes(kind))
     for (const seed of seeds) {
-      const result = await haRound({ world, seed, ms: ROUND_MS, ...(kinds && { kinds }) })
+      const result = await haRound({ world, seed, ms: ROUND_MS, ...(kinds && { kinds }) }).catch((error: unknown) => {
+        // The logs are removed with the cluster.
+        const { nats, servers } = world.cluster
+        for (const { name, process } of [...servers, ...nats])
+          t.diagnostic(`${name}:\n${process.log.slice(-LOG_CHARS)}`)
+        throw error
+      })
       t.diagnostic(result.summary)
       const errors = world.cluster.servers.flatMap(({ name, process }) => errorsOf(name, process.log))
       const { overlaps, story, unexpected, violations } = result
