@@ -14,7 +14,7 @@ const LINES = 200
 const PHASES = 4
 
 test('following a job resumes exactly after a break of the server and of a host', { timeout: 240_000 }, async (t) => {
-  const world = await startCluster(t, { hosts: 2 })
+  const world = await startCluster(t, { hosts: 2, here: ['client-0'] })
   const ids = [allocIdOf(0), allocIdOf(1)] as const
   for (const at of [0, 1]) {
     const allocations = join(world.host(at).member.dataDir, 'alloc')
