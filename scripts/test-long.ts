@@ -105,9 +105,14 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'fast-tails': {
     files: ['test/system/tail-survives.test.ts'],
-    env: { OUTPOST_TAIL_MIB: '256' },
+    env: { OUTPOST_TAIL_MIB: '256', OUTPOST_CROWD: '20' },
     proves:
       'followers of a log that is written at full speed, and 20 more at once, get every byte once across rotations',
+  },
+  'many-followers': {
+    files: ['test/system/tail-resources.test.ts'],
+    env: { OUTPOST_FOLLOWERS: '1000', OUTPOST_UNREAD_MIB: '512' },
+    proves: 'a thousand followers share one descriptor; clients that read nothing of 512 MiB use bounded memory',
   },
   'grep-resumes': {
     files: ['test/host/logs/search/grep-resume.test.ts'],
@@ -126,8 +131,8 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'large-streams': {
     files: ['test/system/cluster-streams.test.ts'],
-    env: { OUTPOST_STREAM_MIB: '1024' },
-    proves: 'a gigabyte to readers who stop costs a server and a node bounded memory',
+    env: { OUTPOST_STREAM_MIB: '1024', OUTPOST_FOLLOWERS: '1000' },
+    proves: 'a gigabyte to readers who stop, and a thousand followers, cost a server and a node bounded memory',
   },
   resume: {
     files: ['test/system/resume.test.ts'],
