@@ -74,6 +74,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { CRASH_REQUESTS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 requests over HTTP to a whole server',
   },
+  'audit-kills': {
+    files: ['test/system/audit.test.ts'],
+    env: { OUTPOST_AUDIT_KILLS: '20' },
+    proves: 'a killed server has the audit lines of each answered request, and its chain continues',
+  },
   'restore-kills': {
     files: ['test/storage/snapshot/snapshot.test.ts'],
     env: { KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },
@@ -136,7 +141,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   resume: {
     files: ['test/system/resume.test.ts'],
-    env: { RESUME_MIB: '256', RESUME_KILLS: '20' },
+    env: { RESUME_MIB: '256', RESUME_KILLS: '20', RESUME_FOLLOWERS: '100' },
     proves: 'a follower that resumes through 20 kills of the agent gets every byte once',
   },
   chaos: {

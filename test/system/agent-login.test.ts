@@ -57,7 +57,7 @@ async function staged(t: TestContext): Promise<Scene> {
   const directory = workDirectory(t)
   const secretIdFile = join(directory, 'secret-id')
   const block = `secrets {\n role_id = "role-of-web"\n secret_id_file = "${secretIdFile}"\n}`
-  const world = await startCluster(t, { servers: 2, oneCore: true, hosts: 1, here: ['server-1'], hostAcl: `${OPEN}\n${block}` })
+  const world = await startCluster(t, { servers: 2, oneCore: true, hosts: 1, hostAcl: `${OPEN}\n${block}` })
   const loginFile = join(world.host().member.dataDir, 'client/secrets-login.json')
   await becomes(world, /failing: not logged in: the file of the secret ID cannot be used/)
   writeFileSync(secretIdFile, 'not-yet\n', { mode: 0o600 })

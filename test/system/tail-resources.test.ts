@@ -112,7 +112,9 @@ test(`${FOLLOWERS} followers of one log share one descriptor and one watch`, { t
   await backTo(t, agent, before.all + 1)
 })
 
-test(`two hundred clients that never read a follow of ${UNREAD_MIB} MiB use bounded memory`, { timeout: 240_000 }, async (t) => {
+test(`two hundred clients that never read a follow of ${UNREAD_MIB} MiB use bounded memory`, {
+  timeout: 240_000,
+}, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, UNREAD_MIB * MIB)
   const before = { all: await agent.atRest(), rss: agent.rss() }
