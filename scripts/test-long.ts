@@ -146,7 +146,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   chaos: {
     files: ['test/system/cluster-chaos.test.ts'],
-    env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
+    env: { CHAOS_SECONDS: '120', CHAOS_LINES: '100', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
   'live-flood': {
