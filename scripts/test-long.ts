@@ -74,6 +74,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { CRASH_REQUESTS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 requests over HTTP to a whole server',
   },
+  'audit-kills': {
+    files: ['test/system/audit.test.ts'],
+    env: { OUTPOST_AUDIT_KILLS: '20' },
+    proves: 'a killed server has the audit lines of each answered request, and its chain continues',
+  },
   'restore-kills': {
     files: ['test/storage/snapshot/snapshot.test.ts'],
     env: { KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },
@@ -105,9 +110,14 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'fast-tails': {
     files: ['test/system/tail-survives.test.ts'],
-    env: { OUTPOST_TAIL_MIB: '256' },
+    env: { OUTPOST_TAIL_MIB: '256', OUTPOST_CROWD: '20' },
     proves:
       'followers of a log that is written at full speed, and 20 more at once, get every byte once across rotations',
+  },
+  'many-followers': {
+    files: ['test/system/tail-resources.test.ts'],
+    env: { OUTPOST_FOLLOWERS: '1000', OUTPOST_UNREAD_MIB: '512' },
+    proves: 'a thousand followers share one descriptor; clients that read nothing of 512 MiB use bounded memory',
   },
   'grep-resumes': {
     files: ['test/host/logs/search/grep-resume.test.ts'],
@@ -126,17 +136,17 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'large-streams': {
     files: ['test/system/cluster-streams.test.ts'],
-    env: { OUTPOST_STREAM_MIB: '1024' },
-    proves: 'a gigabyte to readers who stop costs a server and a node bounded memory',
+    env: { OUTPOST_STREAM_MIB: '1024', OUTPOST_FOLLOWERS: '1000' },
+    proves: 'a gigabyte to readers who stop, and a thousand followers, cost a server and a node bounded memory',
   },
   resume: {
     files: ['test/system/resume.test.ts'],
-    env: { RESUME_MIB: '256', RESUME_KILLS: '20' },
+    env: { RESUME_MIB: '256', RESUME_KILLS: '20', RESUME_FOLLOWERS: '100' },
     proves: 'a follower that resumes through 20 kills of the agent gets every byte once',
   },
   chaos: {
     files: ['test/system/cluster-chaos.test.ts'],
-    env: { CHAOS_SECONDS: '120', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
+    env: { CHAOS_SECONDS: '120', CHAOS_LINES: '100', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
   'live-flood': {

@@ -93,6 +93,8 @@ export class Member {
   async start(): Promise<void> {
     const args = ['-config', this.#config, '-log-level', 'info']
     if (this.#isHere) {
+      this.#stderr = this.stderr
+      this.#here = undefined
       this.#here = await agentHere(this.#t, args)
       return
     }
@@ -113,7 +115,8 @@ export class Member {
   /** Changes and reloads its configuration. */
   reconfigure(change: (text: string) => string): void {
     writeFileSync(this.#config, change(readFileSync(this.#config, 'utf8')))
-    this.signal('SIGHUP')
+    if (this.#isHere) this.#here?.reload()
+    else this.signal('SIGHUP')
   }
 
   signal(name: NodeJS.Signals): void {
@@ -188,8 +191,8 @@ export async function startCluster(
     hostAcl?: string
     nats?: string
     oneCore?: boolean
-    /** Members that run in the process of the test. */
-    here?: readonly MemberOptions['role'][]
+    /** Roles and members that run in the process of the test. */
+    here?: readonly (MemberOptions['role'] | `${MemberOptions['role']}-${number}`)[]
     /** The hosts refuse forwarded calls: the cluster is ready once they do. */
     isShut?: boolean
   } = {},
@@ -202,7 +205,7 @@ export async function startCluster(
         const ofRole = role === 'server' ? acl : (options.hostAcl ?? acl)
         // The first server has the secrets core, if any.
         const more = role === 'server' && options.oneCore && at > 0 ? 'secrets = false' : ''
-        const isHere = options.here?.includes(role)
+        const isHere = options.here?.some((each) => each === role || each === `${role}-${at}`)
         return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole, more, isHere })
       }),
     )

@@ -7,8 +7,8 @@ import { appendFileSync, unlinkSync, writeFileSync } from 'node:fs'
 import { numberedLine } from './line-checker.ts'
 
 const EVERY_MS = 20
-const LINES = 100
-const FILE_BYTES = 200_000
+const LINES = Number(process.env['CHAOS_LINES'] ?? 30)
+const FILE_BYTES = 2000 * LINES
 const FILES_KEPT = 5
 
 export class SteadyWriter {

@@ -13,7 +13,7 @@ import { runShell, shellBlocks } from '../helpers/document.ts'
 import { quietPort } from '../helpers/quiet-port.ts'
 
 const ISSUER = 'https://vault.example.com/v1/identity/oidc/plugins'
-const READY = 'until outpost status > /dev/null 2>&1; do sleep 0.1; done'
+const READY = 'until curl -sf "$OUTPOST_ADDR/v1/agent/ready" > /dev/null; do sleep 0.1; done'
 
 test('the documented steps configure root and role, issue credentials in every format, and revoke them', async (t) => {
   const aws = await AwsEndpoint.open(t)

@@ -17,7 +17,8 @@ import { makeAllocation } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
-const OPEN = { role: 'client', acl: 'acl { enabled = false }' } as const
+/** Members that are neither killed nor frozen are in this process. */
+const OPEN = { role: 'client', acl: 'acl { enabled = false }', isHere: true } as const
 
 const listPath = (host: Host) => `/v1/client/fs/ls/${host.allocId}`
 
@@ -71,7 +72,7 @@ async function setWho({ url, name }: Member): Promise<void> {
 }
 
 test('faults of a cluster', { timeout: 300_000 }, async (suite) => {
-  const world = await startCluster(suite, { servers: 2, hosts: 2 })
+  const world = await startCluster(suite, { servers: 2, hosts: 2, here: ['server-1'] })
 
   await suite.test('a killed node breaks its streams and is reported as down at once', async (t) => {
     const host = world.host()

@@ -165,7 +165,7 @@ async function streamThrough(owner: number, other: number, rootToken: string): P
 
 test('a server without a core forwards secrets requests and resolves tokens at the one that has it', async (t) => {
   const world = await startCluster(t, {
-    here: ['client'],
+    here: ['client', 'server-1'],
     servers: 2,
     hosts: 1,
     acl: OPS_ACL,

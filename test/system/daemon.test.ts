@@ -5,7 +5,14 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileS
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { type AgentProcess, spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import {
+  type AgentProcess,
+  type RunningAgent,
+  spawnAgent,
+  startAgent,
+  workDirectory,
+  writeConfig,
+} from '../helpers/agent-process.ts'
 import { answersIn, ask, raw } from '../helpers/raw-http.ts'
 import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -13,13 +20,26 @@ import { eventually } from '../helpers/eventually.ts'
 const OPEN = 'acl { enabled = false }'
 const METADATA = '/v1/client/metadata'
 
-test('-dev prints its address and three commands that work as printed', async (t) => {
-  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'])
+test('an agent with -dev, from its start to its end', async (t) => {
+  const temporary = workDirectory(t)
+  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'], { env: { TMPDIR: temporary } })
+  await t.test('it prints its address and three commands that work as printed', (inner) => printsCommands(inner, agent))
+  await t.test(
+    'the process and its threads have names for ps, top and pgrep',
+    { skip: !existsSync('/proc/self/comm') },
+    () => hasNames(agent),
+  )
+  await t.test('SIGTERM exits with 0, breaks follows, and leaves no files behind', () =>
+    leavesNothing(agent, temporary),
+  )
+})
+
+async function printsCommands(t: TestContext, agent: AgentProcess): Promise<void> {
   const printed = agent.stdout()
   assert.match(printed, /URL: {3}http:\/\/127\.0\.0\.1:\d+\n/)
   assert.match(printed, /Token: op\.[0-9a-f]{32}\n/)
   await commandsWork(t, printed)
-})
+}
 
 function commandsIn(printed: string): string[] {
   const lines = printed.split('\n').map((line) => line.trim())
@@ -73,22 +93,14 @@ function shell(command: string): Promise<string> {
   })
 }
 
-test('the process and its threads have names for ps, top and pgrep', {
-  skip: !existsSync('/proc/self/comm'),
-}, async (t) => {
-  const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0'])
+function hasNames(agent: AgentProcess): void {
   const threads = `/proc/${agent.child.pid}/task`
   const names = () => readdirSync(threads).map((id) => readFileSync(join(threads, id, 'comm'), 'utf8').trim())
   assert.equal(readFileSync(`/proc/${agent.child.pid}/comm`, 'utf8').trim(), 'outpost')
   assert.ok(names().includes('outpost-writer'), names().join())
-})
+}
 
-test('SIGTERM exits with 0, breaks follows, and leaves no files behind', async (t) => {
-  const temporary = workDirectory(t)
-  const agent = await startAgent(t, ['-dev', '-http-port', '0', '-dev-root-token-id', 'known'], {
-    env: { TMPDIR: temporary },
-  })
-  assert.match(agent.stdout(), /Token: known\n/)
+async function leavesNothing(agent: RunningAgent, temporary: string): Promise<void> {
   const allocId = /logs\/([0-9a-f-]{36})/.exec(agent.stdout())?.[1] ?? ''
   const [made] = (await shell(`ls -d ${temporary}/outpost-dev-*`)).trim().split('\n')
   assert.ok(made)
@@ -107,13 +119,14 @@ test('SIGTERM exits with 0, breaks follows, and leaves no files behind', async (
   await silent
   assert.ok(!existsSync(made), 'the temporary directory is gone')
   assert.equal(await shell(`ls ${temporary}`), '')
-})
+}
 
 test('SIGTERM answers long polls at once, with the index to resume from', async (t) => {
   const data = join(workDirectory(t), 'data')
   const ports = ['-http-port', '0', '-cluster-port', '0']
   const args = ['-dev', '-dev-no-demo', ...ports, '-data-dir', data, '-dev-root-token-id', 'known']
   const agent = await startAgent(t, args)
+  assert.match(agent.stdout(), /Token: known\n/)
   const { cursor } = await watched(agent.port, '')
   const nodes = await fetch(`${agent.url}/v1/nodes`)
   const index = nodes.headers.get('x-nomad-index')
@@ -286,16 +299,20 @@ test('the node ID and its metadata survive any kind of restart', async (t) => {
   const file = writeConfig(directory, OPEN)
   const ids = new Set<string | undefined>()
   let count = 0
-  for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
-    const agent = await startAgent(t, ['-config', file])
+  const isKept = async (agent: RunningAgent) => {
     await eventually(() => nodeOf(agent), 'the node is named')
     ids.add(nodeOf(agent))
     const before = JSON.parse((await ask(agent.port, 'GET', METADATA)).body.toString()) as { Dynamic: object }
     assert.equal(Object.keys(before.Dynamic).length, count)
+  }
+  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
+    const agent = await startAgent(t, ['-config', file])
+    await isKept(agent)
     assert.equal((await post(agent.port, `{"Meta":{"run${++count}":"${signal}"}}`)).status, 200)
     agent.child.kill(signal)
     assert.equal(await agent.ended, signal === 'SIGTERM' ? 0 : signal)
   }
+  await isKept(await startAgent(t, ['-config', file]))
   assert.equal(ids.size, 1)
   assert.equal(readFileSync(join(directory, 'data/http.addr'), 'utf8').startsWith('http://127.0.0.1:'), true)
 })

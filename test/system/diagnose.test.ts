@@ -99,9 +99,7 @@ async function hostOf(t: TestContext, more = '', server = ''): Promise<Host> {
 async function startHost(t: TestContext, { config }: Host) {
   const agent = await startAgent(t, ['-config', config])
   const env = { ...process.env, OUTPOST_ADDR: agent.url }
-  const init = await start(OUTPOST, ['operator', 'init', '-force', '-recovery-shares=1', '-recovery-threshold=1'], {
-    env,
-  }).finished
+  const init = await runHere(['operator', 'init', '-force', '-recovery-shares=1', '-recovery-threshold=1'], env)
   assert.equal(init.code, 0, init.stderr)
   await eventually(
     async () => (await fetch(`${agent.url}/v1/agent/ready`)).status === 200,

@@ -10,7 +10,7 @@ const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
 
 test('the history of clients is linearizable while the active server is killed', { timeout: 240_000 }, async (t) => {
   const world = await startHaCluster(t)
-  const result = await haRound({ world, seed: SEED, ms: 2000, clients: 8, kinds: ['kill server'] })
+  const result = await haRound({ world, seed: SEED, ms: 2000, clients: 5, kinds: ['kill server'] })
   t.diagnostic(result.summary)
   const report = [
     result.summary,

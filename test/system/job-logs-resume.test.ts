@@ -41,17 +41,19 @@ test('following a job resumes exactly after a break of the server and of a host'
   write()
   const env = { ...process.env, OUTPOST_ADDR: url, HOME: '/' }
   const following = start(OUTPOST, ['job', 'logs', '-f', '-json', '-since', '2020-01-01T00:00:00Z', 'shop'], { env })
-  let [stdout, stderr] = ['', '']
-  following.child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  let [rest, stderr] = ['', '']
+  const lines = new Map<string, string[]>(ids.map((id) => [id, []]))
+  following.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    const complete = (rest + text).split('\n')
+    rest = complete.pop() ?? ''
+    for (const each of complete) {
+      const { AllocID, Line } = JSON.parse(each) as { AllocID: string; Line: string }
+      lines.get(AllocID)?.push(Line)
+    }
+  })
   following.child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text))
   t.after(() => void following.child.kill('SIGKILL'))
-  const linesOf = (id: string) =>
-    stdout
-      .split('\n')
-      .filter((line) => line.endsWith('}'))
-      .map((line) => JSON.parse(line) as { AllocID: string; Line: string })
-      .filter(({ AllocID }) => AllocID === id)
-      .map(({ Line }) => Line)
+  const linesOf = (id: string) => lines.get(id) ?? []
   const arrived = async (count: number) => {
     await eventually(
       () => ids.every((id) => linesOf(id).length >= count),

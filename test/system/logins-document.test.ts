@@ -17,7 +17,7 @@ test('programs and people log in by the documented steps', async (t) => {
   const port = await quietPort()
   const begin = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
-    'until outpost status > /dev/null 2>&1; do sleep 0.1; done',
+    'until curl -sf "$OUTPOST_ADDR/v1/agent/ready" > /dev/null; do sleep 0.1; done',
   ]
   // Each of them as root again: a login keeps the token that it gets.
   const asRoot = 'printf root | outpost login -no-print -'

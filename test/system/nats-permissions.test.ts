@@ -5,10 +5,10 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { join, resolve } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { connect, nkeyAuthenticator, type NatsConnection, PermissionViolationError } from '@nats-io/transport-node'
 import { workDirectory } from '../helpers/agent-process.ts'
-import { connectAs, permittedCluster, tlsOf, TOKEN } from '../helpers/permitted-cluster.ts'
+import { connectAs, type PermittedCluster, permittedCluster, tlsOf, TOKEN } from '../helpers/permitted-cluster.ts'
 import { INSIDE, makeAllocation } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -76,9 +76,18 @@ async function refusedOf(
   return subjects.filter((subject) => refused.has(subject))
 }
 
-test('an agent publishes as itself only and receives no message for others', async (t) => {
+/** In this order: the last one removes a key. */
+test('the key of a member grants what it needs', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1', '-agent', 'w2'])
   if (!cluster) return t.skip('needs openssl')
+  await t.test('an agent publishes as itself only and receives no message for others', () => agentMay(t, cluster))
+  await t.test('a server may do what servers need, and publishes for no node', () => serverMay(t, cluster))
+  await t.test('connections without a key, with an unknown key or with a removed key are refused', () =>
+    needsAKey(t, cluster),
+  )
+})
+
+async function agentMay(t: TestContext, cluster: PermittedCluster): Promise<void> {
   const [own, other] = [cluster.nodeIdOf('w1'), cluster.nodeIdOf('w2')]
   const root = 'outpost.global'
   const mayPublish = [
@@ -140,22 +149,18 @@ test('an agent publishes as itself only and receives no message for others', asy
     '$SYS.>',
   ]
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'subscribe', mustNotSubscribe), mustNotSubscribe)
-})
+}
 
-test('a server may do what servers need, and publishes for no node', async (t) => {
-  const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1'])
-  if (!cluster) return t.skip('needs openssl')
+async function serverMay(t: TestContext, cluster: PermittedCluster): Promise<void> {
   const id = cluster.nodeIdOf('w1')
   const root = 'outpost.global'
   const mustNot = [`${root}.roster.${id}.state`, `${root}.server.s2.reply.${id}.c1`, '$SYS.REQ.SERVER.PING']
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'publish', mustNot), mustNot)
   const mustNotHear = ['>', `${root}.node.${id}.call`, `${root}.node.${id}.reply.*.*`, '$SYS.>']
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'subscribe', mustNotHear), mustNotHear)
-})
+}
 
-test('connections without a key, with an unknown key or with a removed key are refused', async (t) => {
-  const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1'])
-  if (!cluster) return t.skip('needs openssl')
+async function needsAKey(t: TestContext, cluster: PermittedCluster): Promise<void> {
   const { nats } = cluster
   const tls = tlsOf(cluster)
   await assert.rejects(connect({ servers: [nats.url], tls, reconnect: false }), /Authorization/)
@@ -166,7 +171,7 @@ test('connections without a key, with an unknown key or with a removed key are r
   await before.closed()
   const again = connect({ servers: [nats.url], tls, reconnect: false, authenticator: nkeyAuthenticator(seed) })
   await assert.rejects(again, /Authorization/)
-})
+}
 
 test('systemd-analyze finds no fault and little exposure in the unit of the NATS server', { skip: noAnalyze }, () => {
   const { stdout, stderr, status } = spawnSync('systemd-analyze', ['verify', UNIT], { encoding: 'utf8' })

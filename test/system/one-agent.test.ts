@@ -44,7 +44,7 @@ test('a killed or stopped agent does not prevent a start', async (t) => {
 test('of many concurrent starts one succeeds', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
-  const agents = Array.from({ length: 6 }, () => spawnAgent(t, ['-config', config]))
+  const agents = Array.from({ length: 4 }, () => spawnAgent(t, ['-config', config]))
   await eventually(() => agents.filter(({ child }) => child.exitCode !== null).length === agents.length - 1)
   const [winner] = agents.filter(({ child }) => child.exitCode === null)
   assert.ok(winner)

@@ -113,10 +113,15 @@ async function agrees(world: World, state: State): Promise<void> {
   let last: Record<string, string> = {}
   const wanted = wantedOf(state)
   try {
-    await eventually(async () => {
-      last = await said(world)
-      return JSON.stringify(last) === JSON.stringify(wanted)
-    }, JSON.stringify(state))
+    await eventually(
+      async () => {
+        last = await said(world)
+        return JSON.stringify(last) === JSON.stringify(wanted)
+      },
+      JSON.stringify(state),
+      undefined,
+      150,
+    )
   } catch {
     assert.deepEqual(last, wanted, JSON.stringify(state))
   }

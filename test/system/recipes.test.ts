@@ -13,7 +13,8 @@ import {
 } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { test as untimed, type TestContext } from 'node:test'
-import { noOtherUsers, type RunningAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
+import { noOtherUsers, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { TailClient } from '../helpers/tail-client.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -27,14 +28,14 @@ function test(name: string, of: (t: TestContext) => void | Promise<void>, skip: 
 }
 
 interface Place {
-  readonly agent: RunningAgent
+  readonly agent: AgentHere
   readonly directory: string
   readonly allocDir: string
 }
 
 async function place(t: TestContext): Promise<Place> {
   const directory = workDirectory(t)
-  const agent = await startAgent(t, ['-config', writeConfig(directory, 'acl { enabled = false }')])
+  const agent = await agentHere(t, ['-config', writeConfig(directory, 'acl { enabled = false }')])
   return { agent, directory, allocDir: join(directory, 'data/alloc') }
 }
 
@@ -67,7 +68,7 @@ function start(t: TestContext, recipe: string, args: readonly string[], env: Rea
   }
 }
 
-function logsUrl(agent: RunningAgent, type: string, id = ID): string {
+function logsUrl(agent: AgentHere, type: string, id = ID): string {
   return `${agent.url}/v1/client/fs/logs/${id}?task=web&type=${type}&follow=true&plain=true&end_when_done=true`
 }
 
@@ -77,7 +78,7 @@ async function statusOf(url: string): Promise<number> {
   return answer.status
 }
 
-async function pidsOf(agent: RunningAgent): Promise<string[]> {
+async function pidsOf(agent: AgentHere): Promise<string[]> {
   const answer = await fetch(`${agent.url}/v1/client/allocation/${ID}/stats`)
   const body: unknown = await answer.json()
   return [...JSON.stringify(body).matchAll(/"(\d+)":\{/g)].map(([, pid]) => pid ?? '')
@@ -335,7 +336,7 @@ test('a directory of a Nomad agent is served without manifests and never collect
     `data_dir = "${directory}/data"\nports { http = 0 }\nacl { enabled = false }
     client {\n  enabled = true\n  alloc_dir = "${nomad}"\n}\n`,
   )
-  const agent = await startAgent(t, ['-config', file])
+  const agent = await agentHere(t, ['-config', file])
   const url = (path: string) => `${agent.url}/v1/client/${path}`
   // A directory without a manifest is given a moment to get one.
   await statusBecomes(url(`fs/ls/${ID}?path=/`), 200)

@@ -18,8 +18,9 @@ import { ALLOC_ID } from '../helpers/tail-host.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
-const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 24) * MIB
+const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 12) * MIB
 const KILLS = Number(process.env['RESUME_KILLS'] ?? 3)
+const FOLLOWERS = Number(process.env['RESUME_FOLLOWERS'] ?? 30)
 const FILES_KEPT = 10
 /** Between two kills no more is read than stays on the disk: a plain cursor counts from where its answer began. */
 const FILE_BYTES = Math.ceil((1.5 * TOTAL_BYTES) / (KILLS + 1) / FILES_KEPT)
@@ -142,12 +143,12 @@ test(`followers lose nothing over ${KILLS} kills of the agent during ${TOTAL_BYT
   assert.ok(Number(lastIndex) > FILES_KEPT, 'files were removed meanwhile')
 })
 
-test('a hundred followers of an agent that is killed and restarted receive every byte once', {
+test(`${FOLLOWERS} followers of an agent that is killed and restarted receive every byte once`, {
   timeout: 240_000,
 }, async (t) => {
   const agent = await RestartingAgent.start(t)
   writeFileSync(agent.log(0), '')
-  const followers = Array.from({ length: 100 }, (_, at) => follower(t, agent, at % 2 === 0))
+  const followers = Array.from({ length: FOLLOWERS }, (_, at) => follower(t, agent, at % 2 === 0))
   await eventually(() => followers.every(({ client }) => client.connections === 1))
   const hash = createHash('sha256')
   let [line, bytes, index] = [0, 0, 0]

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { programVersion } from '../../src/cli/commands/version.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
@@ -12,7 +13,7 @@ const SNAPSHOTS = /^outpost-[0-9a-f-]{36}-\d{8}T\d{6}Z\.snap$/
 
 async function serverWith(t: TestContext, path: string) {
   const directory = workDirectory(t)
-  const agent = await startAgent(t, [
+  const agent = await agentHere(t, [
     '-config',
     writeServer(directory, `snapshot {\n interval = "1h"\n keep = 2\n path = "${path}"\n}`),
   ])
@@ -36,7 +37,7 @@ test('a server saves a snapshot after its initialization, and a new server is re
   assert.equal(inspected['outpost_version'], programVersion())
 
   const other = workDirectory(t)
-  const restored = await startAgent(t, ['-config', writeServer(other)])
+  const restored = await agentHere(t, ['-config', writeServer(other)])
   const runThere = commandsAt(restored, other)
   const ran = await runThere(`operator snapshot restore -new ${join(backups, name)}`)
   assert.equal(ran.code, 0, ran.stderr)

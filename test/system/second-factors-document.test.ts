@@ -16,7 +16,7 @@ test('the documented steps create a method, protect a path and enroll a user, wh
   const port = await quietPort()
   const script = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,
-    'until outpost status > /dev/null 2>&1; do sleep 0.1; done',
+    'until curl -sf "$OUTPOST_ADDR/v1/agent/ready" > /dev/null; do sleep 0.1; done',
     'printf root | outpost login -no-print -',
     admin,
     enrol,

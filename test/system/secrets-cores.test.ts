@@ -21,12 +21,19 @@ interface Server {
   readonly url: string
 }
 
-async function startServer(t: TestContext, nats: NatsServer, name: string, more = ''): Promise<Member> {
+/** Only a server that is killed or frozen is a separate process. */
+async function startServer(
+  t: TestContext,
+  nats: NatsServer,
+  name: string,
+  { more = '', isHere = true } = {},
+): Promise<Member> {
   const member = await Member.make(t, name, {
     role: 'server',
     natsUrl: nats.url,
     acl: 'acl { enabled = false }',
     more,
+    isHere,
   })
   await member.start()
   return member
@@ -51,8 +58,10 @@ async function isInitialised({ url }: Server): Promise<boolean> {
 }
 
 const coresOf = async (server: Server) => (await metricsOf(server)).value(METRIC)
+/** Metrics and readiness change with probes of some hundred milliseconds: faster polls only cost CPU. */
+const becomes = (check: () => Promise<boolean>, what?: string) => eventually(check, what, undefined, 150)
 const counts = (server: Server, count: number) =>
-  eventually(async () => (await coresOf(server)) === count, `${server.name} counts ${count} cores`)
+  becomes(async () => (await coresOf(server)) === count, `${server.name} counts ${count} cores`)
 const conflictOf = async (server: Server) =>
   (await readinessOf(server)).warnings.find((warning) => warning.includes('secrets cores in region'))
 const sealReasonOf = async (server: Server) => (await readinessOf(server)).checks['seal']?.reason ?? ''
@@ -69,7 +78,7 @@ test('a second initialization in a region is refused, and two cores are reported
   const [first, second, edge] = await Promise.all([
     startServer(t, nats, 'first'),
     startServer(t, nats, 'second'),
-    startServer(t, nats, 'edge', 'secrets = false'),
+    startServer(t, nats, 'edge', { more: 'secrets = false' }),
   ])
   assert.equal(await sealReasonOf(first), HINT)
   await initialise(t, first)
@@ -141,24 +150,27 @@ test('a second initialization in a region is refused, and two cores are reported
 
 test('a recently killed core prevents an initialization until its server returns without it', async (t) => {
   const nats = await startNatsServer(t)
-  const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
+  const [first, second] = await Promise.all([
+    startServer(t, nats, 'first', { isHere: false }),
+    startServer(t, nats, 'second'),
+  ])
   await initialise(t, first)
-  await eventually(async () => (await sealReasonOf(second)).includes('"first"'))
+  await becomes(async () => (await sealReasonOf(second)).includes('"first"'))
   await first.kill()
   assert.equal((await requestInit(second)).status, 400)
   // The hint follows who answers.
-  await eventually(async () => (await sealReasonOf(second)) === HINT, 'the first server is gone')
+  await becomes(async () => (await sealReasonOf(second)) === HINT, 'the first server is gone')
   assert.equal((await requestInit(second)).status, 400)
   first.reconfigure((text) => text.replace(/server \{\n enabled = true/, '$&\n secrets = false'))
   await first.start()
-  await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
+  await becomes(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
 })
 
 test('an initialization while NATS is disconnected requires -force', async (t) => {
   const nats = await startNatsServer(t)
   const server = await startServer(t, nats, 'only')
   await nats.kill()
-  await eventually(async () => (await readinessOf(server)).checks['nats']?.state === 'failing')
+  await becomes(async () => (await readinessOf(server)).checks['nats']?.state === 'failing')
   const refused = await requestInit(server)
   assert.equal(refused.status, 503)
   assert.match(refused.text, /not connected to NATS, so this server cannot check.*-force/)
@@ -174,13 +186,13 @@ test('a sealed core counts, also for a server that starts later', async (t) => {
   await first.stop()
   await first.start()
   const second = await startServer(t, nats, 'second')
-  await eventually(async () => (await sealReasonOf(second)).includes('"first"'))
+  await becomes(async () => (await sealReasonOf(second)).includes('"first"'))
   const refused = await requestInit(second)
   assert.equal(refused.status, 400)
   assert.ok(refused.text.includes(id), refused.text)
 })
 
-test('a DR secondary in the region of its primary does not count as a second core', async (t) => {
+test('of a DR pair in one region one core counts and serves', async (t) => {
   const nats = await startNatsServer(t)
   const directory = workDirectory(t)
   const more = `\n}\nnats {\n servers = ["${nats.url}"]`
@@ -189,35 +201,40 @@ test('a DR secondary in the region of its primary does not count as a second cor
     DrServer.startHere(t, 'b', more, directory),
   ])
   const both = () => [primary, secondary].map(({ agent: { url } }, at) => ({ name: 'ab'.charAt(at), url }))
-  for (const server of both()) await counts(server, 2)
-  await primary.told('POST', `${DR}/primary/enable`)
-  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
-  await secondary.follows(primary)
-  for (const server of both()) {
-    await counts(server, 1)
-    assert.equal(await conflictOf(server), undefined)
-  }
-  await secondary.unseal(primary.keys)
-  await primary.told('PUT', 'sys/seal')
-  for (const server of both()) await counts(server, 1)
+
+  await t.test('a DR secondary in the region of its primary does not count as a second core', async () => {
+    for (const server of both()) await counts(server, 2)
+    await primary.told('POST', `${DR}/primary/enable`)
+    await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
+    await secondary.follows(primary)
+    for (const server of both()) {
+      await counts(server, 1)
+      assert.equal(await conflictOf(server), undefined)
+    }
+    await secondary.unseal(primary.keys)
+  })
+
+  await t.test(
+    'requests for secrets and tokens go to the active core, not to the standby of a DR pair or a server without initialization',
+    () => goToTheActiveCore(t, nats, primary, secondary),
+  )
+
+  await t.test('the sealed core of the primary counts', async () => {
+    await primary.told('PUT', 'sys/seal')
+    for (const server of both()) await counts(server, 1)
+  })
 })
 
-test('requests for secrets and tokens go to the active core, not to the standby of a DR pair or a server without initialization', async (t) => {
-  const nats = await startNatsServer(t)
-  const directory = workDirectory(t)
-  const more = `\n}\nnats {\n servers = ["${nats.url}"]`
-  const [primary, secondary] = await Promise.all([
-    DrServer.startHere(t, 'a', more, directory),
-    DrServer.startHere(t, 'b', more, directory),
-  ])
-  await primary.told('POST', `${DR}/primary/enable`)
-  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
-  await secondary.follows(primary)
-  await secondary.unseal(primary.keys)
+async function goToTheActiveCore(
+  t: TestContext,
+  nats: NatsServer,
+  primary: DrServer,
+  secondary: DrServer,
+): Promise<void> {
   await primary.told('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
   await primary.told('POST', 'kv/data/one', { data: { a: 1 } })
   await startServer(t, nats, 'blank')
-  const common = { natsUrl: nats.url, acl: 'acl {\n enabled = true\n token_ttl = "0s"\n}' }
+  const common = { natsUrl: nats.url, isHere: true, acl: 'acl {\n enabled = true\n token_ttl = "0s"\n}' }
   const [edge, agent] = await Promise.all([
     Member.make(t, 'edge', { ...common, role: 'server', more: 'secrets = false' }),
     Member.make(t, 'agent', { ...common, role: 'client' }),
@@ -246,17 +263,17 @@ test('requests for secrets and tokens go to the active core, not to the standby 
     Object.keys(onStandby).join(),
     /^503 this server is a DR secondary and cannot verify tokens of its primary; /,
   )
-})
+}
 
 test('a server without a core is ready only while a server with an active core answers', async (t) => {
   const nats = await startNatsServer(t)
   const [first, edge] = await Promise.all([
-    startServer(t, nats, 'first'),
-    startServer(t, nats, 'edge', 'secrets = false'),
+    startServer(t, nats, 'first', { isHere: false }),
+    startServer(t, nats, 'edge', { more: 'secrets = false' }),
   ])
   const run = commandsAt(edge, workDirectory(t))
   const reports = async (reason: RegExp, status = 503) => {
-    await eventually(async () => {
+    await becomes(async () => {
       const { checks, status: seen } = await readinessOf(edge)
       return seen === status && reason.test(checks['secrets_core']?.reason ?? '')
     }, `${status} ${reason}`)
@@ -303,15 +320,15 @@ test('a server without a core reports a fenced core, and not the standby of a DR
     DrServer.startHere(t, 'a', `replication {\n fence_after = "3s"\n }${withNats}`, directory),
     DrServer.startHere(t, 'b', withNats, directory),
   ])
-  const edge = await startServer(t, nats, 'edge', 'secrets = false')
+  const edge = await startServer(t, nats, 'edge', { more: 'secrets = false' })
   const check = async () => (await readinessOf(edge)).checks['secrets_core']
   await primary.told('POST', `${DR}/primary/enable`)
   await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
   await secondary.follows(primary)
   await secondary.unseal(primary.keys)
-  await eventually(async () => (await check())?.state === 'ok', 'the primary is active')
+  await becomes(async () => (await check())?.state === 'ok', 'the primary is active')
   await (secondary.agent as AgentHere).stop()
-  await eventually(
+  await becomes(
     async () => /is fenced: no heartbeat from a secondary for \d+ s/.test((await check())?.reason ?? ''),
     'fenced',
   )

@@ -204,19 +204,24 @@ test('a server exports metrics of its seal, its NATS connection and its store', 
       Samples: { Name: string }[]
     }
     const seen = { gauges: new Map<string, number>(), counters: new Set<string>(), samples: new Set<string>() }
-    await eventually(async () => {
-      const picture = (await (await fetch(`${agent.url}/v1/metrics`)).json()) as Picture
-      for (const { Name, Value } of picture.Gauges) seen.gauges.set(Name, Value)
-      for (const { Name } of picture.Counters) seen.counters.add(Name)
-      for (const { Name } of picture.Samples) seen.samples.add(Name)
-      await run('kv put app/one a=2', '', 'no-such-token')
-      return (
-        seen.gauges.get('outpost.secrets.sealed') === 0 &&
-        seen.gauges.get('outpost.nats.connected') === 1 &&
-        seen.gauges.has('outpost.store.disk_free_bytes') &&
-        seen.counters.has('outpost.secrets.requests')
-      )
-    }, 'the JSON form shows the state')
+    await eventually(
+      async () => {
+        const picture = (await (await fetch(`${agent.url}/v1/metrics`)).json()) as Picture
+        for (const { Name, Value } of picture.Gauges) seen.gauges.set(Name, Value)
+        for (const { Name } of picture.Counters) seen.counters.add(Name)
+        for (const { Name } of picture.Samples) seen.samples.add(Name)
+        await run('kv put app/one a=2', '', 'no-such-token')
+        return (
+          seen.gauges.get('outpost.secrets.sealed') === 0 &&
+          seen.gauges.get('outpost.nats.connected') === 1 &&
+          seen.gauges.has('outpost.store.disk_free_bytes') &&
+          seen.counters.has('outpost.secrets.requests')
+        )
+      },
+      'the JSON form shows the state',
+      undefined,
+      500,
+    )
   })
 
   await t.test('the time of the last snapshot is known after a restart', async () => {

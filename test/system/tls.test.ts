@@ -21,7 +21,8 @@ function tlsBlock(directory: string, more: string): string {
   return `tls {\n http = true\n cert_file = "${directory}/server.pem"\n key_file = "${directory}/server.key"\n ca_file = "${directory}/ca.pem"\n ${more}\n}`
 }
 
-async function prepare(t: TestContext, more: string) {
+/** The agent is in this process unless `start` makes it a process of its own. */
+async function prepare<Agent>(t: TestContext, more: string, start: (t: TestContext, args: string[]) => Promise<Agent>) {
   const directory = workDirectory(t)
   if (!makeCertificates(directory, ['first', 'second', 'client'], ['expired'])) return undefined
   const use = (name: string) => {
@@ -31,12 +32,12 @@ async function prepare(t: TestContext, more: string) {
   use('first')
   const file = (name: string) => readFileSync(join(directory, name))
   const configure = (extra: string) => writeConfig(directory, `acl { enabled = false }\n${tlsBlock(directory, extra)}`)
-  const agent = await startAgent(t, ['-config', configure(more)])
+  const agent = await start(t, ['-config', configure(more)])
   return { directory, use, file, agent, configure }
 }
 
 test('client certificates are verified over https', async (t) => {
-  const setup = await prepare(t, 'verify_https_client = true')
+  const setup = await prepare(t, 'verify_https_client = true', agentHere)
   if (!setup) return t.skip('needs openssl')
   const { agent, file } = setup
   assert.match(agent.url, /^https:/)
@@ -58,7 +59,7 @@ test('client certificates are verified over https', async (t) => {
 })
 
 test('a WebSocket over TLS works', async (t) => {
-  const setup = await prepare(t, '')
+  const setup = await prepare(t, '', agentHere)
   if (!setup) return t.skip('needs openssl')
   const { agent, directory, file } = setup
   makeAllocation(join(directory, 'data/alloc'), ALLOC)
@@ -71,10 +72,10 @@ test('a WebSocket over TLS works', async (t) => {
   assert.match(whole.texts.join(), /"File":"alloc\/logs\/web\.stdout\.0"/)
   const follow = new MessageClient({ port: agent.port, path: `${path}&follow=true`, tls })
   await follow.until('heartbeats', ({ texts }) => texts.filter((text) => text === '{}').length > 1)
-  agent.child.kill('SIGTERM')
+  const stopped = agent.stop()
   assert.equal((await follow.close()).code, 1001)
   follow.farewell()
-  assert.equal(await agent.ended, 0)
+  await stopped
 })
 
 /** Common name of the certificate that the agent shows. */
@@ -89,7 +90,7 @@ function escapeLine(port: number, ca: Buffer): Promise<string> {
 }
 
 test('a new certificate is used after SIGHUP, and an invalid one is refused', async (t) => {
-  const setup = await prepare(t, '')
+  const setup = await prepare(t, '', startAgent)
   if (!setup) return t.skip('needs openssl')
   const { agent, directory, file, use } = setup
   const ca = file('ca.pem')
@@ -196,7 +197,7 @@ function askOverAndOver(port: number, ca: Buffer, over: () => boolean): Promise<
 }
 
 test('no request fails while certificates are replaced, and new connections use the new one', async (t) => {
-  const setup = await prepare(t, '')
+  const setup = await prepare(t, '', agentHere)
   if (!setup) return t.skip('needs openssl')
   const { agent, file, use } = setup
   const ca = file('ca.pem')

@@ -64,8 +64,16 @@ async function installed(t: TestContext): Promise<Host> {
   return host
 }
 
-test('install.sh keeps the version before an upgrade, and --rollback returns to it', { skip: noMachine }, async (t) => {
+/** On one machine, in this order: each begins with version 1.0.0, and the last one with any. */
+test('upgrades and rollbacks', { skip: noMachine }, async (t) => {
   const host = await installed(t)
+  await t.test('install.sh keeps the version before an upgrade, and --rollback returns to it', () => rollsBack(host))
+  await t.test('a version that ends while it is watched is replaced with the one before', () => replaces(host))
+  await t.test('a version that was not confirmed does not replace the one that is kept', () => keeps(host))
+  await t.test('an upgrade of one role restarts the server first, then the agent', () => restartsInOrder(host))
+})
+
+function rollsBack(host: Host): void {
   const nothing = host.rollBack()
   assert.equal(nothing.status, 1)
   assert.match(nothing.stderr, /no previous version in \/opt\/outpost\.previous; nothing was changed/)
@@ -87,10 +95,9 @@ test('install.sh keeps the version before an upgrade, and --rollback returns to 
   assert.deepEqual(host.versions(), { current: '1.0.0', previous: undefined })
   assert.notEqual(host.property('MainPID'), pid)
   assert.equal(host.property('ActiveState'), 'active')
-})
+}
 
-test('a version that ends while it is watched is replaced with the one before', { skip: noMachine }, async (t) => {
-  const host = await installed(t)
+function replaces(host: Host): void {
   host.release('2.0.0', 'setTimeout(() => process.exit(1), 5000)')
   const failed = host.upgrade(WATCHED_SECONDS)
   assert.equal(failed.status, 1, failed.stdout)
@@ -100,10 +107,9 @@ test('a version that ends while it is watched is replaced with the one before', 
   )
   assert.deepEqual(host.versions(), { current: '1.0.0', previous: undefined })
   assert.equal(host.property('ActiveState'), 'active')
-})
+}
 
-test('a version that was not confirmed does not replace the one that is kept', { skip: noMachine }, async (t) => {
-  const host = await installed(t)
+async function keeps(host: Host): Promise<void> {
   host.release('2.0.0')
   const { machine } = host
   const enter = ['-t', String(machine.pid), '-m', '-u', '-i', '-n', '-p', '-C', '--']
@@ -121,15 +127,14 @@ test('a version that was not confirmed does not replace the one that is kept', {
   host.release('3.0.0')
   assert.equal(host.upgrade('1').status, 0)
   assert.deepEqual(host.versions(), { current: '3.0.0', previous: '1.0.0' })
-})
+}
 
-test('an upgrade of one role restarts the server first, then the agent', { skip: noMachine }, async (t) => {
-  const host = await installed(t)
+function restartsInOrder(host: Host): void {
   const added = host.upgrade('0', 'server')
   assert.equal(added.status, 0, added.stderr)
   const startOf = (unit: string) => Number(host.property('ActiveEnterTimestampMonotonic', unit))
   const before = [startOf('outpost'), startOf('outpost-server')] as const
-  host.release('2.0.0')
+  host.release('4.0.0')
   assert.equal(host.upgrade('1', 'agent').status, 0)
   const server = startOf('outpost-server')
   assert.ok(server > before[1], 'the server runs the new program')
@@ -137,4 +142,4 @@ test('an upgrade of one role restarts the server first, then the agent', { skip:
   assert.equal(host.rollBack().status, 0)
   assert.ok(startOf('outpost-server') > server)
   assert.ok(startOf('outpost') > startOf('outpost-server'))
-})
+}
