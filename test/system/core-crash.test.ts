@@ -14,7 +14,8 @@ import { send } from '../helpers/openbao-replay.ts'
 
 const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 150)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
-const WORKERS = 8
+/** More in the long form. */
+const WORKERS = REQUESTS > 150 ? 16 : 8
 const NAMES = 6
 /** Between two kills. */
 const ANSWERS_MAX = 100

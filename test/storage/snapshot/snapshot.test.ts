@@ -260,7 +260,8 @@ test('a restore that is killed at any time leaves either the old or the new stat
   const directory = temporaryDirectory(t)
   const path = join(directory, 'secrets.db')
   const first = await SqliteStore.open(path)
-  await fill(first, 800, 1)
+  const kills = Number(process.env['KILLS'] ?? 3)
+  await fill(first, kills > 3 ? 1500 : 800, 1)
   const snapshot = join(directory, 'snapshot')
   writeFileSync(snapshot, await saved(first))
   const ofSnapshot = contentsOf(first)
@@ -270,7 +271,7 @@ test('a restore that is killed at any time leaves either the old or the new stat
   const random = new Random(seed)
   let longestMs = 0
   const seen = new Set<string>()
-  for (let run = 0; run < Number(process.env['KILLS'] ?? 3); run++) {
+  for (let run = 0; run < kills; run++) {
     const store = await SqliteStore.open(path)
     await store.commit({ puts: [put('since', String(run))], deletes: [] })
     const before = contentsOf(store)
