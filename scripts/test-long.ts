@@ -40,9 +40,10 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'no request to versioned secrets, however malformed, is answered with a fault',
   },
   guesses: {
-    files: ['test/auth/userpass.test.ts'],
-    env: { OUTPOST_GUESSES: '100' },
-    proves: '10,000 wrong passwords at once try no name more often than its lock allows',
+    files: ['test/auth/userpass.test.ts', 'test/secrets/logins/user-lockout.test.ts'],
+    env: { OUTPOST_GUESSES: '100', OUTPOST_LOCKED_NAMES: '60000' },
+    proves:
+      '10,000 wrong passwords at once try no name more often than its lock allows; 60,000 locked names lock no other name',
   },
   'kv-watchers': {
     files: ['test/engines/kv/watch-stream.test.ts'],
@@ -63,6 +64,21 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     files: ['test/dr/kills.test.ts'],
     env: { OUTPOST_DR_KILLS: '50', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'of 100 primaries that are killed a synchronous one loses nothing, another at most the lag that it told',
+  },
+  'role-kills': {
+    files: ['test/system/dr-faults.test.ts'],
+    env: { OUTPOST_ROLE_KILLS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
+    proves: 'a server that is killed again and again in a promotion or demotion has the one role or the other',
+  },
+  'dr-demo': {
+    files: ['test/long/dr-demo.test.ts'],
+    env: {},
+    proves: 'the demonstration of disaster recovery goes through each step that its document names',
+  },
+  'link-cuts': {
+    files: ['test/dr/link/link.test.ts'],
+    env: { OUTPOST_LINK_CUTS: '180', OUTPOST_SEED: String(Date.now() % 1e9) },
+    proves: 'a link to a secondary that is cut at any byte, again and again, loses nothing',
   },
   'barrier-kills': {
     files: ['test/storage/barrier/crash.test.ts'],

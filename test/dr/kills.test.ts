@@ -8,10 +8,10 @@ import { Random } from '../helpers/frames.ts'
 import { activate, Site, untilSame } from '../helpers/replication-site.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
-const kills = Number(process.env['OUTPOST_DR_KILLS'] ?? 2)
+const kills = Number(process.env['OUTPOST_DR_KILLS'] ?? 1)
 const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 /** Before a kill. */
-const COMMITS_MAX = kills > 2 ? 800 : 300
+const COMMITS_MAX = kills > 1 ? 800 : 200
 
 interface Told {
   readonly sequence: number

@@ -185,8 +185,8 @@ test('64 concurrent writers keep the chain intact while the file is renamed, blo
     const until = answered.length + count
     await eventually(() => answered.length >= until, 'requests are answered')
   }
-  for (let at = 0; at < 8; at++) {
-    await more(100)
+  for (let at = 0; at < 5; at++) {
+    await more(64)
     const old = `${file}.${at}`
     renameSync(file, old)
     files.push(old)
@@ -198,7 +198,7 @@ test('64 concurrent writers keep the chain intact while the file is renamed, blo
     }
     if (at % 2 === 0) world.core.audit?.reopen()
   }
-  await more(100)
+  await more(64)
   over.abort()
   await Promise.all(writers)
   await assertWhole(...files, file)

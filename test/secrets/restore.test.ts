@@ -9,7 +9,7 @@ import { openKv } from '../helpers/kv-world.ts'
 import { isToken, make } from './token-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-const ENTRIES = 20_000
+const ENTRIES = 8000
 
 async function saved(world: CoreWorld): Promise<Buffer> {
   const parts: Buffer[] = []

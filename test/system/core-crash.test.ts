@@ -12,9 +12,10 @@ import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { Random } from '../helpers/frames.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
-const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 200)
+const REQUESTS = Number(process.env['CRASH_REQUESTS'] ?? 150)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
-const WORKERS = 16
+/** More in the long form. */
+const WORKERS = REQUESTS > 150 ? 16 : 8
 const NAMES = 6
 /** Between two kills. */
 const ANSWERS_MAX = 100
@@ -141,7 +142,7 @@ test('a server that is killed repeatedly keeps every answered change, and none p
   }
   const total = () => workers.reduce((sum, { done }) => sum + done, 0)
   let kills = 0
-  for (; total() < REQUESTS || kills < 3; kills++) {
+  for (; total() < REQUESTS || kills < 2; kills++) {
     const { child, ended, port } = agent
     const work = Promise.all(workers.map((worker) => worker.work(port)))
     // After so many requests and not after a time, in which a machine that is busy otherwise does too few of them.

@@ -17,18 +17,26 @@ const PAGE = 'docs/operating/backup.md'
 async function kept(t: TestContext) {
   const directory = workDirectory(t)
   const port = await quietPort()
-  const [first = '', policies = ''] = shellBlocks(
-    'docs/operating/secrets.md',
-    '## A server with secrets in five minutes',
-  )
-  const own = (text: string) =>
-    text
-      .replaceAll('/tmp/secrets', `${directory}/data`)
-      .replace('server {', `ports {\n http = ${port}\n cluster = 0\n}\nserver {`)
-  const script = own(`${first}\n${policies}\noutpost operator snapshot save secrets.snap`)
-  const made = await runShell(directory, port, script)
-  assert.equal(made.code, 0, made.stderr)
-  return { directory, port, own }
+  const config = join(directory, 'server.hcl')
+  const ports = `ports {\n http = ${port}\n cluster = 0\n}`
+  writeFileSync(config, `data_dir = "${directory}/data"\n${ports}\nserver { enabled = true }\n`)
+  // The document itself is the test of `secrets-walk.test.ts`.
+  const agent = await agentHere(t, ['-config', config])
+  const run = async (line: string, input = '', token = '') => {
+    const { code, stderr, stdout } = await commandsAt(agent, directory)(line, input, token)
+    assert.equal(code, 0, `${line}: ${stderr}`)
+    return stdout
+  }
+  const init = await run('operator init -key-shares=3 -key-threshold=2')
+  writeFileSync(join(directory, 'init.txt'), init)
+  const [, ...shares] = /^Unseal Key 1: (.+)\nUnseal Key 2: (.+)$/m.exec(init) ?? []
+  const token = /^Initial Root Token: (.+)$/m.exec(init)?.[1]
+  await run('operator unseal -', shares.join('\n'))
+  await run('secrets enable -path=secret -version=2 kv', '', token)
+  await run('kv put secret/app/db user=app password=-', 's3cret', token)
+  await run(`operator snapshot save ${join(directory, 'secrets.snap')}`, '', token)
+  await agent.stop()
+  return { directory, port, own: (text: string) => text.replaceAll('/tmp/secrets', `${directory}/data`) }
 }
 
 test('after the loss of the host an empty server is restored by the documented steps', {

@@ -19,7 +19,7 @@ const HOUR_MS = 3_600_000
 /** Less than what keeps a secondary from joining. */
 const SKEW_MS = 200_000
 /** Attempts to kill a server in the middle of something, then it is left to end. */
-const KILLS_MAX = 3
+const KILLS_MAX = Number(process.env['OUTPOST_ROLE_KILLS'] ?? 1)
 const DISK_MIB = 48
 /** A server whose clock was ahead once does not believe an earlier time. */
 const LONG = { ttl: '3h' }

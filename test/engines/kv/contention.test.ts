@@ -9,7 +9,7 @@ import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
 
-const ROUNDS = Number(process.env['OUTPOST_CONTENTION_ROUNDS'] ?? 0.2)
+const ROUNDS = Number(process.env['OUTPOST_CONTENTION_ROUNDS'] ?? 0.1)
 const range = (count: number) => Array.from({ length: count }, (_, at) => at)
 const rounds = (count: number) => range(Math.ceil(count * ROUNDS))
 
@@ -247,7 +247,8 @@ test('a write to a secret that is moved back and forth is at exactly one place',
     }),
   )
   const writers = range(6).map(async (writer) => {
-    for (const at of rounds(40)) {
+    // Each mover is to find one of them.
+    for (const at of rounds(80)) {
       const value = `${writer}-${at}`
       const { status, text } = await ask('POST', `data/${names[(writer + at) % 2] ?? ''}`, { data: { value } })
       assert.equal(status, 200, text)

@@ -36,11 +36,10 @@ class Crasher {
   #next = 0
   #isGone = false
 
-  constructor(directory: string, nowMs: number, keys: string | undefined, dieAtStep?: number) {
+  constructor(directory: string, nowMs: number, keys: string | undefined) {
     const script = join(import.meta.dirname, 'kv-crasher.ts')
     const args = [script, directory, String(nowMs), ...(keys === undefined ? [] : [keys])]
-    const env = { ...process.env, ...(dieAtStep !== undefined && { dieAtStep: String(dieAtStep) }) }
-    this.#process = spawn(process.execPath, args, { stdio: 'pipe', env })
+    this.#process = spawn(process.execPath, args, { stdio: 'pipe' })
     this.#process.stderr.pipe(process.stderr)
     this.#process.stdin.on('error', () => undefined)
     const lines = createInterface({ input: this.#process.stdout })
@@ -74,6 +73,11 @@ class Crasher {
       this.#waiting.set(id, resolve)
       this.#process.stdin.write(`${JSON.stringify({ id, nowMs, ...request })}\n`)
     })
+  }
+
+  /** It kills itself at this step of the commits that follow. */
+  dieAtStep(step: number): void {
+    void this.ask({ method: 'DIE', path: String(step) }, 0)
   }
 
   async kill(): Promise<void> {
@@ -170,17 +174,18 @@ test(`after ${KILLS} kills the store equals the model`, async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   const random = new Random(SEED)
-  let keys: string | undefined
   let model = new KvModel()
   let nowMs = Date.now()
+  // What has been looked at after one kill is killed next.
+  let crasher = new Crasher(directory, nowMs, undefined)
+  t.after(() => crasher.kill())
+  const keys = await crasher.ready
   for (let kill = 0; kill < KILLS; kill++) {
     nowMs += 60_000
-    const crasher = new Crasher(directory, nowMs, keys, random.chance(0.5) ? random.between(1, 150) : undefined)
-    t.after(() => crasher.kill())
-    keys = await crasher.ready
+    if (random.chance(0.5)) crasher.dieAtStep(random.between(1, 150))
     const candidates = await untilKilled(crasher, random, model, nowMs)
     const after = new Crasher(directory, nowMs, keys)
-    t.after(() => after.kill())
+    crasher = after
     await after.ready
     const found = await visible(after, nowMs)
     const same = candidates.filter((each) => isDeepStrictEqual(each.visible(nowMs), found))
@@ -199,16 +204,12 @@ test(`after ${KILLS} kills the store equals the model`, async (t) => {
     model.apply({ kind: 'config', settings: { max_versions: 3, cas_required: false, delete_version_after: 0 } }, nowMs)
     const config = { max_versions: 3, cas_required: false, delete_version_after: 0 }
     await after.ask({ method: 'POST', path: 'secret/config', body: config }, nowMs)
-    await after.kill()
   }
-  const last = new Crasher(directory, nowMs, keys)
-  t.after(() => last.kill())
-  await last.ready
   const fresh = new Crasher(mkdtempSync(join(directory, 'fresh')), nowMs, undefined)
   t.after(() => fresh.kill())
   await fresh.ready
   assert.equal(
-    await emptied(last, nowMs),
+    await emptied(crasher, nowMs),
     await emptied(fresh, nowMs),
     `OUTPOST_SEED=${SEED}: something is left that has no name`,
   )
@@ -248,26 +249,23 @@ test('an upgrade to version 2 under writes and kills is atomic and keeps every s
   const random = new Random(SEED)
   const nowMs = Date.now()
   const versions = new Map<string, number>()
-  /** Makes the mount of the next round, and goes. */
+  /** Makes the mount of the next round. */
   const prepared = async (crasher: Crasher, round: number) => {
     const body = { type: 'kv', options: { version: '1' } }
     const made = await crasher.ask({ method: 'POST', path: `sys/mounts/plain${round}`, body }, nowMs)
     assert.equal(made?.status, 204)
-    await crasher.kill()
   }
-  const first = new Crasher(directory, nowMs, undefined)
-  t.after(() => first.kill())
-  const keys = await first.ready
-  await prepared(first, 0)
+  let crasher = new Crasher(directory, nowMs, undefined)
+  t.after(() => crasher.kill())
+  const keys = await crasher.ready
+  await prepared(crasher, 0)
   for (let kill = 0; kill < KILLS; kill++) {
     const mount = `plain${kill}`
-    const crasher = new Crasher(directory, nowMs, keys, random.between(1, 540))
-    t.after(() => crasher.kill())
-    await crasher.ready
+    crasher.dieAtStep(random.between(1, 540))
     const { isUpgraded, kept } = await upgraded(crasher, random, mount, nowMs)
     await crasher.kill()
     const after = new Crasher(directory, nowMs, keys)
-    t.after(() => after.kill())
+    crasher = after
     await after.ready
     const ask = async (method: string, path: string) => {
       const answer = await after.ask({ method, path }, nowMs)

@@ -1,8 +1,8 @@
 /**
  * A process with versioned secrets, to be killed: each line of its input is a request, each of its output an answer. The
  * first line of its output, the keys, says that it is ready. Its arguments are a directory, the time, and the keys where
- * there is a core in the directory already. With `dieAtStep` in its environment it kills itself where the store has come
- * to that step of its commits (about to be queued, queued, durable) since it was ready.
+ * there is a core in the directory already. After a request `DIE` it kills itself where the store has come to the step of
+ * its commits (about to be queued, queued, durable) that is the path of the request.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -47,13 +47,16 @@ function entriesOf(path: string): number {
 }
 
 const opened = await world()
-stepsLeft = Number(process.env['dieAtStep'] ?? Number.POSITIVE_INFINITY)
 process.stdout.write(`${JSON.stringify(opened.keys)}\n`)
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { body, id, method, nowMs, path } = JSON.parse(line) as CrasherRequest
   opened.nowMs = Math.max(opened.nowMs, nowMs)
   if (method === 'ENTRIES') {
     process.stdout.write(`${JSON.stringify({ id, status: 200, text: String(entriesOf(path)) })}\n`)
+    return
+  }
+  if (method === 'DIE') {
+    stepsLeft = Number(path)
     return
   }
   void (async () => {

@@ -310,7 +310,7 @@ test('snapshots in an object store are uploaded in parts, verified, and the olde
 })
 
 test('an upload that fails leaves neither an object nor parts', async (t) => {
-  const store = await openStore(t, 20, 2 << 20)
+  const store = await openStore(t, 20, 1 << 20)
   const s3 = await ObjectStore.start(t)
   process.env['AWS_ACCESS_KEY_ID'] = OBJECT_KEY.id
   process.env['AWS_SECRET_ACCESS_KEY'] = OBJECT_KEY.secret
