@@ -119,6 +119,16 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_SPLITS: 'all' },
     proves: 'a verb that does not exist is refused wherever it is cut, behind every kind of request',
   },
+  'alloc-signals': {
+    files: ['test/cli/alloc-signals.test.ts'],
+    env: { OUTPOST_SIGNAL_ROUNDS: '100' },
+    proves: 'a signal at 100 random moments of the start of an allocation ends it',
+  },
+  'gc-races': {
+    files: ['test/host/gc/gc.test.ts'],
+    env: { OUTPOST_GC_RACE_MS: '30000' },
+    proves: 'no swap of names during a removal leads out of the directory that is removed',
+  },
   'path-races': {
     files: ['test/host/files/beneath-race.test.ts'],
     env: { RACE_ATTEMPTS: '10000' },
