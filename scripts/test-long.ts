@@ -126,8 +126,9 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'gc-races': {
     files: ['test/host/gc/gc.test.ts'],
-    env: { OUTPOST_GC_RACE_MS: '30000' },
-    proves: 'no swap of names during a removal leads out of the directory that is removed',
+    env: { OUTPOST_GC_RACE_MS: '30000', OUTPOST_GC_KILLS: '60' },
+    proves:
+      'no swap of names during a removal leads out of the directory that is removed, and a killed collection is finished',
   },
   'path-races': {
     files: ['test/host/files/beneath-race.test.ts'],
@@ -200,7 +201,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'http-fuzz': {
     files: ['test/http/fuzz.test.ts', 'test/http/list-verb.test.ts'],
-    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_VANISH_ROUNDS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
+    env: {
+      OUTPOST_FUZZ_ROUNDS: '200',
+      OUTPOST_VANISH_ROUNDS: '20',
+      OUTPOST_SPLITS: 'all',
+      OUTPOST_SEED: String(Date.now() % 1e9),
+    },
     proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
   },
   mutants: {

@@ -96,14 +96,17 @@ test('each failure of a start ends the process with its error message', { timeou
     assert.match(agent.stderr(), /none\.nk/)
     writeAll(directory)
   })
-  await t.test('the failed starts have damaged nothing, and another start fails while the agent has the locks', async () => {
-    const first = await agentHere(t, ['-config', config])
-    await fails(t, config, /is in use by another process/)
-    const agentOnly = join(directory, 'agent.hcl')
-    writeFileSync(agentOnly, `data_dir = "${directory}/data"\nports {\n http = 0\n}\nclient {\n enabled = true\n}\n`)
-    await fails(t, agentOnly, /another agent .*uses/)
-    await first.stop()
-  })
+  await t.test(
+    'the failed starts have damaged nothing, and another start fails while the agent has the locks',
+    async () => {
+      const first = await agentHere(t, ['-config', config])
+      await fails(t, config, /is in use by another process/)
+      const agentOnly = join(directory, 'agent.hcl')
+      writeFileSync(agentOnly, `data_dir = "${directory}/data"\nports {\n http = 0\n}\nclient {\n enabled = true\n}\n`)
+      await fails(t, agentOnly, /another agent .*uses/)
+      await first.stop()
+    },
+  )
 })
 
 test('SIGTERM at any moment of a start ends the process', { timeout: 300_000 }, async (t) => {

@@ -293,7 +293,12 @@ describe('slow tests', { concurrency: true }, () => {
 
   test('one supervisor for an allocation, also when two start at once', async (t) => {
     const dataDir = temporaryDirectory(t)
-    const both = [run(dataDir, [], ['sleep', '1']), run(dataDir, [], ['sleep', '1'])]
+    // The one that runs ends when the other one was refused, however late that started.
+    const over = join(temporaryDirectory(t), 'over')
+    const wait = ['sh', '-c', `until [ -e ${over} ]; do sleep 0.05; done`]
+    const both = [run(dataDir, [], wait), run(dataDir, [], wait)]
+    await Promise.race(both.map((running) => running.finished))
+    writeFileSync(over, '')
     const ended = await Promise.all(both.map((running) => running.finished))
     assert.equal(ended.filter(({ code }) => code === 0).length, 1)
     const refused = ended.find(({ code }) => code === 1)
