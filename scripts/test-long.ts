@@ -145,6 +145,17 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_SPLITS: 'all' },
     proves: 'a verb that does not exist is refused wherever it is cut, behind every kind of request',
   },
+  'alloc-signals': {
+    files: ['test/cli/alloc-signals.test.ts'],
+    env: { OUTPOST_SIGNAL_ROUNDS: '100' },
+    proves: 'a signal at 100 random moments of the start of an allocation ends it',
+  },
+  'gc-races': {
+    files: ['test/host/gc/gc.test.ts'],
+    env: { OUTPOST_GC_RACE_MS: '30000', OUTPOST_GC_KILLS: '60' },
+    proves:
+      'no swap of names during a removal leads out of the directory that is removed, and a killed collection is finished',
+  },
   'path-races': {
     files: ['test/host/files/beneath-race.test.ts'],
     env: { RACE_ATTEMPTS: '10000' },
@@ -216,7 +227,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   },
   'http-fuzz': {
     files: ['test/http/fuzz.test.ts', 'test/http/list-verb.test.ts'],
-    env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_VANISH_ROUNDS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
+    env: {
+      OUTPOST_FUZZ_ROUNDS: '200',
+      OUTPOST_VANISH_ROUNDS: '20',
+      OUTPOST_SPLITS: 'all',
+      OUTPOST_SEED: String(Date.now() % 1e9),
+    },
     proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
   },
   mutants: {

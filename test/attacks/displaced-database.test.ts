@@ -4,7 +4,8 @@
  * must report the reason, and acknowledged writes must be kept.
  */
 import assert from 'node:assert/strict'
-import { copyFileSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { renameSync, rmSync, statSync, truncateSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { start } from '../cli/outpost-process.ts'
@@ -17,6 +18,9 @@ import { eventually } from '../helpers/eventually.ts'
 
 const WRITERS = 4
 const HEADERS = { 'X-Vault-Token': 'root' }
+
+/** In another process: SQLite's locks of a file end when a process that holds them closes any descriptor of that file. */
+const copy = (from: string, to: string) => execFileSync('cp', [from, to])
 
 /** A server that secrets are written to without a pause. */
 class Victim {
@@ -48,12 +52,11 @@ class Victim {
     return this.agent
   }
 
-  /** As a process: its files are touched while it runs. */
+  /** As a process, which can be killed. */
   async start(): Promise<void> {
     this.#agent = await startAgent(this.#t, this.#args)
   }
 
-  /** Its files are left alone while it runs. */
   async startHere(): Promise<void> {
     this.#agent = await agentHere(this.#t, this.#args)
   }
@@ -63,7 +66,7 @@ class Victim {
     return ['-dev', '-dev-no-demo', ...ports, '-dev-root-token-id', 'root', '-data-dir', this.#directory]
   }
 
-  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  async stop(signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
     if ('stop' in this.agent) return await this.agent.stop()
     const { child, ended } = this.process
     child.kill(signal)
@@ -138,9 +141,9 @@ class Victim {
   }
 }
 
-async function written(t: TestContext): Promise<Victim> {
+async function written(t: TestContext, isProcess = false): Promise<Victim> {
   const victim = new Victim(t)
-  await victim.start()
+  await (isProcess ? victim.start() : victim.startHere())
   await victim.writeOn()
   return victim
 }
@@ -156,7 +159,7 @@ test('requests are refused while the database is moved away, and no write is los
   await victim.saysSo(/was moved or removed/)
   assert.equal(await victim.read('s1'), 200, 'reads go on')
   // Another one in its place is no better.
-  copyFileSync(aside, database)
+  copy(aside, database)
   await eventually(async () => {
     const { status, text } = await victim.write('other')
     assert.equal(status, 503)
@@ -175,10 +178,10 @@ test('requests are refused while the database is moved away, and no write is los
 test('writes are refused while the database is replaced, and none is lost after it is put back during a stop', {
   timeout: 280_000,
 }, async (t) => {
-  const victim = await written(t)
+  const victim = await written(t, true)
   const { database } = victim
   const aside = `${database}.aside`
-  copyFileSync(database, `${database}.copy`)
+  copy(database, `${database}.copy`)
   renameSync(database, aside)
   renameSync(`${database}.copy`, database)
   await victim.refusesSince(performance.now(), /is not the file .* while the server runs/)
@@ -194,7 +197,7 @@ test('writes are refused while the database is replaced, and none is lost after 
 test('a removed database can be recovered from the files that the process has open', {
   timeout: 280_000,
 }, async (t) => {
-  const victim = await written(t)
+  const victim = await written(t, true)
   const { database } = victim
   rmSync(database)
   await victim.refusesSince(performance.now(), /was moved or removed/)
@@ -217,14 +220,14 @@ for (const [how, spoil] of [
   [
     'replaced by an old one',
     (wal: string) => {
-      copyFileSync(wal, `${wal}.copy`)
+      copy(wal, `${wal}.copy`)
       renameSync(`${wal}.copy`, wal)
     },
   ],
 ] as const) {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     test(`the write-ahead log is ${how}, ${signal}: no acknowledged write is lost`, { timeout: 280_000 }, async (t) => {
-      const victim = await written(t)
+      const victim = await written(t, signal === 'SIGKILL')
       const wal = `${victim.database}-wal`
       spoil(wal)
       await victim.refusesSince(performance.now(), /the write-ahead log of the database .* while the server runs/)
@@ -245,7 +248,7 @@ test('a truncated write-ahead log refuses requests until the next start, which s
   await victim.startHere()
   // Its first entries reach the database with its end: cut before, an empty one is left, which nothing begins on.
   await victim.stop()
-  await victim.start()
+  await victim.startHere()
   await victim.writeOn()
   const wal = `${victim.database}-wal`
   const before = statSync(wal).size

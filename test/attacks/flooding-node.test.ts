@@ -65,13 +65,13 @@ test('the servers limit a node that floods them', { timeout: 300_000 }, async (t
         slowest.ms = Math.max(slowest.ms, performance.now() - startMs)
       }
     })()
-    for (let round = 0; round < 250; round++) for (const state of states) await attacker.say('state', state)
+    for (let round = 0; round < 100; round++) for (const state of states) await attacker.say('state', state)
     over.is = true
     await probing
     // Sixty at once and five a second: the rest never reached the signature check.
-    await eventually(async () => (await refused('rate')) > before + 3000, 'they are refused')
+    await eventually(async () => (await refused('rate')) > before + 1200, 'they are refused')
     t.diagnostic(
-      `${(await refused('rate')) - before} of 5000 states were refused, slowest answer ${slowest.ms.toFixed(0)} ms`,
+      `${(await refused('rate')) - before} of 2000 states were refused, slowest answer ${slowest.ms.toFixed(0)} ms`,
     )
     assert.equal((await statusOf(host.member.nodeId)).Status, 'ready')
     assert.equal((await statusOf(ATTACKER)).Status, 'ready', 'its own record stays as it was')

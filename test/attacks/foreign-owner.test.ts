@@ -11,6 +11,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { developmentKey, nextRun } from '../../src/daemon/setup/files.ts'
 import { createFile, nameFile } from '../../src/platform/program-file.ts'
+import { agentHere } from '../helpers/agent-here.ts'
 import {
   asService,
   asUser,
@@ -48,8 +49,7 @@ async function filled(t: TestContext) {
   const directory = workDirectory(t)
   const config = writeServer(directory)
   const data = join(directory, 'data')
-  give(data, OWN)
-  const agent = await startAgent(t, ['-config', config], { through: asService(OWN) })
+  const agent = await agentHere(t, ['-config', config])
   const run = commandsAt(agent, directory)
   const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
   const [key = ''] = made['unseal_keys_b64'] as string[]
@@ -57,8 +57,8 @@ async function filled(t: TestContext) {
   assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
   assert.equal((await run('secrets enable -path=kept -version=2 kv', '', token)).code, 0)
   assert.equal((await run('kv put kept/db password=s3cret', '', token)).code, 0)
-  agent.child.kill('SIGTERM')
-  assert.equal(await agent.ended, 0)
+  await agent.stop()
+  give(data, OWN)
   return { directory, config, data, server: join(data, 'server'), key, token }
 }
 
@@ -106,10 +106,9 @@ test('with capabilities, client/ of another user keeps the node ID; without them
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
   const client = join(directory, 'data/client')
+  const first = await agentHere(t, ['-config', config])
+  await first.stop()
   give(join(directory, 'data'), OWN)
-  const first = await startAgent(t, ['-config', config], { through: asService(OWN) })
-  first.child.kill('SIGTERM')
-  await first.ended
   give(client, FOREIGN)
   const { nodeId } = JSON.parse(readFileSync(join(client, 'state.json'), 'utf8')) as { nodeId: string }
   const second = await startAgent(t, ['-config', config], { through: asService(OWN) })

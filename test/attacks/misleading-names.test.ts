@@ -44,30 +44,27 @@ test('a name of a task, job or allocation shows each of its characters', { skip 
   })
   const wall = `/logs/wall?tail=${ALLOC}&tail=${encodeURIComponent(`job/default/${encodeURIComponent(MISLEADING)}`)}`
   const views = ['/logs', '/logs?kind=jobs', `/logs/${ALLOC}`, wall, '/files', `/files/${ALLOC}`]
+  const { page } = await openUi(t, { url: agent.url, token: OPS })
   for (const path of views) {
-    const { page } = await openUi(t, { url: agent.url, token: OPS, path })
+    await page.goto(`${agent.url}/ui${path}`)
     await page.getByText(VISIBLE.slice(0, 14)).first().waitFor()
     await expectVisible(page, VISIBLE, path)
-    await page.context().close()
   }
 })
 
-test('keys of a secret and descriptions of engines show each of their characters', { skip }, async (t) => {
+test('keys of a secret, descriptions of engines and policies show each of their characters', { skip }, async (t) => {
   const agent = await secretsAgent(t)
   await agent.call('POST', 'sys/mounts/team', { type: 'kv', options: { version: '2' }, description: MISLEADING })
   await agent.call('POST', 'team/data/app', { data: { [MISLEADING]: 'x' } })
+  const { page } = await agent.open(t, '/')
   for (const path of ['/secrets', '/secrets/team/app']) {
-    const { page } = await agent.open(t, path)
+    await page.goto(`${agent.url}/ui${path}`)
     await page.getByText(VISIBLE.slice(0, 14)).first().waitFor()
     await expectVisible(page, VISIBLE, path)
-    await page.context().close()
   }
-})
-
-test('a policy with characters that hide a rule says so', { skip }, async (t) => {
-  const agent = await secretsAgent(t)
+  // The editor of a policy says which characters hide a rule.
   const policy = 'path "secret/data/app" {\n  capabilities = ["read"] # \u202e\n}\n'
   await agent.call('POST', 'sys/policies/acl/app', { policy })
-  const { page } = await agent.open(t, '/policies/app')
+  await page.goto(`${agent.url}/ui/policies/app`)
   await page.getByText('Line 2 has the invisible character U+202E').waitFor()
 })

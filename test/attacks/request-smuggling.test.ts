@@ -119,7 +119,7 @@ const BEFORE = [
   { sent: 'LIST /v1/a HTTP/1.1\r\nHost: x\r\n\r\n', said: [200] },
 ]
 
-/** Each cut of every verb behind every request; in the suite so only of some verbs, of others each cut behind one of them. */
+/** Each cut of every verb behind every request; in the suite so only of some verbs without TLS, of others each cut behind one of them. */
 const HAS_ALL_SPLITS = process.env['OUTPOST_SPLITS'] === 'all'
 const SPLIT_EVERYWHERE = new Set(['LIST', 'SCAN', 'LOST', 'UNLIST', 'LISTX', 'GCAN', 'L\r\nIST'])
 
@@ -128,7 +128,7 @@ async function eachSplit(options: RawOptions, verb: string, status: number): Pro
   const rest = ` /v1/x HTTP/1.1\r\n${CLOSE}`
   const cuts = Array.from(verb, (_, at) => [verb.slice(0, at), 20, verb.slice(at) + rest] as const)
   const ways: (readonly (string | number)[])[] = [...cuts, [...verb.split(''), rest].flatMap((piece) => [piece, 20])]
-  const isThorough = HAS_ALL_SPLITS || SPLIT_EVERYWHERE.has(verb)
+  const isThorough = HAS_ALL_SPLITS || (!options.tls && SPLIT_EVERYWHERE.has(verb))
   const tries = BEFORE.flatMap(({ sent, said }, before) =>
     ways.flatMap(([first = '', ...more], way) => {
       if (!isThorough && (way + verb.length) % BEFORE.length !== before) return []

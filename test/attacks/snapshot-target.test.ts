@@ -151,7 +151,8 @@ test('a page of a list, or an error, without an end is given up', { timeout: 120
 })
 
 test('a list with pages without an end is given up', { timeout: 240_000 }, async (t) => {
-  const keys = Array.from({ length: 100_000 }, (_, at) => `<Contents><Key>core/${at}</Key></Contents>`).join('')
+  // Most are without a name: a million names take seconds to parse, and count the same.
+  const keys = `<Contents><Key>core/1</Key></Contents>${'<Contents/>'.repeat(99_999)}`
   const at = await endlessStore(t, (response, page) => {
     const next = `<IsTruncated>true</IsTruncated><NextContinuationToken>${page}</NextContinuationToken>`
     response.writeHead(200, XML).end(`<ListBucketResult>${next}${keys}</ListBucketResult>`)

@@ -20,6 +20,8 @@ import {
 } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
+/** Random moments of a start. */
+const ROUNDS = Number(process.env['OUTPOST_SIGNAL_ROUNDS'] ?? 4)
 const ID = '0e9c1f3e-0d4b-4c0f-9a53-0c4f6d1c2b7a'
 
 /** Starts a shell script as task `web` and resolves once it has printed `ready`. */
@@ -79,7 +81,7 @@ describe('slow tests', { concurrency: true }, () => {
   }
 
   test('a signal during the start is not lost', async (t) => {
-    for (let round = 0; round < 12; round++) await signalledWhileMadeReady(t)
+    for (let round = 0; round < ROUNDS; round++) await signalledWhileMadeReady(t)
   })
 
   test('SIGKILL of the supervisor also ends the command and its child processes', async (t) => {

@@ -1,7 +1,7 @@
 /** Calls from one process to a node, over the broker in memory and over a real NATS server, with the same results. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
-import { test, type TestContext } from 'node:test'
+import { after, test, type TestContext } from 'node:test'
 import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
 import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import { decodeAnswer } from '../../../src/cluster/rpc/wire.ts'
@@ -37,9 +37,9 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
 
   test(`${name}: a stream arrives complete, with its head`, async (t) => {
     const { forwarder, call, server } = await world(t)
-    const { head, bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '20000001' })))
+    const { head, bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '5000001' })))
     assert.deepEqual(head, { status: 200, contentType: 'text/plain', headers: { 'X-Outpost-Event': 'yes' } })
-    assert.equal(bytes.length, 20_000_001)
+    assert.equal(bytes.length, 5_000_001)
     for (let at = 0, turn = 1; at < bytes.length; at += 300_000, turn++) assert.equal(bytes[at], turn % 251)
     await assert.rejects(collect(forwarder.stream(call('test.stream', { say: 'refuse' }))), {
       code: 'conflict',
@@ -119,8 +119,8 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
       }),
     )
     const before = sent()
-    const { bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '20000001' })))
-    assert.equal(bytes.length, 20_000_001)
+    const { bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '5000001' })))
+    assert.equal(bytes.length, 5_000_001)
     assert.ok(before < 49 * 256 * 1024, `${before} bytes are under way`)
     for (const iterator of stalled) await iterator.return?.(undefined)
     await eventually(() => server.calls === 0 && forwarder.calls === 0)
@@ -193,8 +193,22 @@ const inMemory = (t: TestContext) => {
   return worldOver(t, () => broker.connect())
 }
 
+/** By their configuration: one server for all tests that do not end it. */
+const shared = new Map<string, ReturnType<typeof startNatsServer>>()
+const atEnd: (() => unknown)[] = []
+// While the file is loaded: in a test, it would stop the servers after that test.
+after(async () => {
+  for (const end of atEnd.splice(0)) await end()
+})
+
+function sharedNats(config: string): ReturnType<typeof startNatsServer> {
+  const nats = shared.get(config) ?? startNatsServer({ after: (end) => void atEnd.push(end as () => unknown) }, config)
+  shared.set(config, nats)
+  return nats
+}
+
 const overNats = async (t: TestContext, config = '') => {
-  const nats = await startNatsServer(t, config)
+  const nats = await sharedNats(config)
   return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: recordingLogger() }))
 }
 
@@ -215,15 +229,9 @@ test('a call whose caller has disconnected before it starts is not sent', async 
   assert.deepEqual(seen, [])
 })
 
-suite('in one process', (t) => {
-  const broker = new MemoryBroker()
-  return worldOver(t, () => broker.connect())
-})
+suite('in one process', inMemory)
 
-suite('over NATS', async (t) => {
-  const nats = await startNatsServer(t)
-  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: recordingLogger() }))
-})
+suite('over NATS', overNats)
 
 test('a killed NATS server breaks streams, and calls work again after its restart', async (t) => {
   const nats = await startNatsServer(t)

@@ -161,12 +161,12 @@ function numbersText(last: number): Buffer {
 
 test('every byte of a fast command is in the files, cut at line ends', async (t) => {
   const dataDir = temporaryDirectory(t)
-  const command = ['sh', '-c', 'seq 1 3000000 & seq 1 1000000 >&2; wait']
+  const command = ['sh', '-c', 'seq 1 1000000 & seq 1 300000 >&2; wait']
   const { code } = await run(dataDir, ['-max-files', '1000', '-max-file-size', '1'], command).finished
   assert.equal(code, 0)
   for (const [type, last] of [
-    ['stdout', 3_000_000],
-    ['stderr', 1_000_000],
+    ['stdout', 1_000_000],
+    ['stderr', 300_000],
   ] as const) {
     const { names, bytes } = logOf(dataDir, ID, 'sh', type)
     const expected = numbersText(last)
@@ -293,7 +293,12 @@ describe('slow tests', { concurrency: true }, () => {
 
   test('one supervisor for an allocation, also when two start at once', async (t) => {
     const dataDir = temporaryDirectory(t)
-    const both = [run(dataDir, [], ['sleep', '1']), run(dataDir, [], ['sleep', '1'])]
+    // The one that runs ends when the other one was refused, however late that started.
+    const over = join(temporaryDirectory(t), 'over')
+    const wait = ['sh', '-c', `until [ -e ${over} ]; do sleep 0.05; done`]
+    const both = [run(dataDir, [], wait), run(dataDir, [], wait)]
+    await Promise.race(both.map((running) => running.finished))
+    writeFileSync(over, '')
     const ended = await Promise.all(both.map((running) => running.finished))
     assert.equal(ended.filter(({ code }) => code === 0).length, 1)
     const refused = ended.find(({ code }) => code === 1)

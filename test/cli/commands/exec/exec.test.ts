@@ -18,6 +18,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { approle } from '../../../../src/auth/approle/approle.ts'
 import { kv } from '../../../../src/engines/kv/kv.ts'
+import { agentHere } from '../../../helpers/agent-here.ts'
 import { asUser, noOtherUsers, startAgent, workDirectory } from '../../../helpers/agent-process.ts'
 import { listenTo } from '../../../helpers/core-listener.ts'
 import { CoreWorld } from '../../../helpers/core-world.ts'
@@ -192,8 +193,8 @@ test('a secret stays fresh in files over a rotation and a server that is killed 
   const directory = workDirectory(t)
   const [port, data] = [await quietPort(), join(directory, 'data')]
   const args = ['-dev', '-data-dir', data, '-dev-root-token-id', 'root-of-test', '-http-port', String(port)]
-  const begin = () => startAgent(t, [...args, '-cluster-port', '0', '-log-level', 'warn'])
-  const first = await begin()
+  const begin = [...args, '-cluster-port', '0', '-log-level', 'warn']
+  const first = await startAgent(t, begin)
   const put = async (password: string) => {
     const answer = await fetch(`${first.url}/v1/secret/data/app`, {
       method: 'POST',
@@ -215,7 +216,7 @@ test('a secret stays fresh in files over a rotation and a server that is killed 
   first.child.kill('SIGKILL')
   await first.ended
   assert.equal(textOf(join(secrets, 'password')), 'second', 'the last value stays')
-  await begin()
+  await agentHere(t, begin)
   await put('third')
   await eventually(() => textOf(out) === 'first\nsecond\nthird\n', 'the third value')
   assert.deepEqual(readdirSync(secrets).sort(), ['extra', 'password'])
@@ -324,7 +325,7 @@ test('secrets that cannot be passed to a command are refused before it starts', 
     assert.ok(!stderr.includes('planted-3'))
   }
   const away = { ...at, url: `http://127.0.0.1:${await quietPort()}` }
-  const gone = await exec(away, '-secret=secret/data/app -start-timeout=300ms', 'sh', '-c', 'echo it ran').finished
+  const gone = await refusal(away, '-secret=secret/data/app -start-timeout=300ms')
   assert.deepEqual([gone.code, gone.stdout], [1, ''])
   assert.match(gone.stderr, /no agent at/)
 })
@@ -373,7 +374,7 @@ test('it logs in by AppRole, again when its token has ended, revokes its token a
   const [file, out] = [join(at.directory, 'secret-id'), join(at.directory, 'out')]
   writeFileSync(file, `${String(secretId)}\n`, { mode: 0o644 })
   const options = `-secret=secret/data/app -poll=100ms -role-id=${String(roleId)} -secret-id-file=${file}`
-  const refused = await exec(at, options, 'true').finished
+  const refused = await refusal(at, options)
   assert.match(refused.stderr, /other users can access it: .* with mode 0644; run: chmod 600/)
   assert.equal(refused.code, 1)
   chmodSync(file, 0o600)
@@ -392,7 +393,7 @@ test('it logs in by AppRole, again when its token has ended, revokes its token a
     const { status } = await world.ask('POST', 'auth/token/lookup-accessor', { accessor })
     assert.ok(status >= 400, `a token of the command is still good: ${status}`)
   }
-  assert.equal((await exec(at, `${options} -role-id=wrong -start-timeout=1s`, 'true').finished).code, 1)
+  assert.equal((await refusal(at, `${options} -role-id=wrong -start-timeout=1s`)).code, 1)
 })
 
 test('signals before and after the command open no debugger, cut no revocation and leave the exit code', async (t) => {
@@ -441,7 +442,7 @@ test('files go to the secrets of an allocation', async (t) => {
   const file = `-format=file -secret=secret/data/app -data-dir=${data} -alloc=${id}`
   assert.deepEqual((await exec(at, file, 'cat', join(secrets, 'tls.key')).finished).stdout, 'planted-4\n')
   assert.equal(statSync(join(secrets, 'tls.key')).mode & 0o777, 0o600)
-  assert.match((await exec(at, `${file} -task=db`, 'true').finished).stderr, /has no task "db"/)
+  assert.match((await refusal(at, `${file} -task=db`)).stderr, /has no task "db"/)
 })
 
 const WEB_USER = 12_345
@@ -473,7 +474,7 @@ test('root gives the files of an allocation to its user, through no link of that
     config,
     `data_dir = "${data}"\nports { http = 0 }\nclient { enabled = true }\nacl { enabled = false }\n`,
   )
-  const agent = await startAgent(t, ['-config', config])
+  const agent = await agentHere(t, ['-config', config])
   const asked = ['cat', 'readat', 'stream'].map(
     (how) => `fs/${how}/${id}?path=web/secrets/key&offset=0&limit=9&follow=false`,
   )
@@ -482,17 +483,16 @@ test('root gives the files of an allocation to its user, through no link of that
     assert.equal(answer.status, 403, each)
     assert.ok(!(await answer.text()).includes('planted'), each)
   }
-  agent.child.kill('SIGTERM')
-  await agent.ended
+  await agent.stop()
   const manifest = join(data, 'alloc', id, 'alloc.json')
   const honest = readFileSync(manifest, 'utf8')
   mkdirSync(join(data, 'victim/secrets'), { recursive: true })
   writeFileSync(manifest, honest.replace('"web":', '"../../victim":'))
-  assert.match((await exec(at, file, 'true').finished).stderr, /must not start with a dot or contain a slash/)
+  assert.match((await refusal(at, file)).stderr, /must not start with a dot or contain a slash/)
   assert.deepEqual(readdirSync(join(data, 'victim/secrets')), [])
   writeFileSync(manifest, honest)
   renameSync(secrets, `${secrets}.old`)
   symlinkSync(at.directory, secrets)
-  assert.match((await exec(at, file, 'true').finished).stderr, /cannot open .*web\/secrets/)
+  assert.match((await refusal(at, file)).stderr, /cannot open .*web\/secrets/)
   assert.equal(existsSync(join(at.directory, 'key')), false)
 })
