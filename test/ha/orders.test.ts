@@ -67,6 +67,31 @@ test('a group that a member could not apply does not fail its later local commit
   assert.equal(store.get('local/audit/heads')?.sequence, 0)
 })
 
+test('a commit that is not appended fails after the commits before it were written', async (t) => {
+  // The first commit is one message.
+  const stream = Object.assign(new MemoryStream(), { messageBytesMax: 1 << 24 })
+  const member = await MemberStore.open(t, stream)
+  const { store } = member
+  await member.lead()
+  const durable: (number | undefined)[] = []
+  store.onFailure(() => durable.push(store.get('many/0')?.sequence))
+  const appended = stream.publish.bind(stream)
+  const late: Promise<void>[] = []
+  stream.publish = async (part, last) => {
+    const sequence = await appended(part, last)
+    // The writer takes some time for the first commit.
+    queueMicrotask(() => {
+      late.push(assert.rejects(store.commit(batch(put('late'))), /not the active one/))
+      member.yield()
+    })
+    return sequence
+  }
+  const many = Array.from({ length: 5000 }, (_, at) => put(`many/${at}`))
+  assert.equal(await store.commit(batch(...many)), 1)
+  await Promise.all(late)
+  assert.deepEqual(durable, [1])
+})
+
 test('a commit that was queued before a change of the epoch is refused after it, on all members', async (t) => {
   const stream = new MemoryStream()
   const [a, b] = [await MemberStore.open(t, stream), await MemberStore.open(t, stream)]

@@ -240,16 +240,25 @@ export class WriterQueue {
       if (group.generation !== this.#generation) return this.#failGroup(group, this.#droppedError())
       const { role, epoch } = this.#logged
       if (hasRows && (role !== 'own' || group.epoch < epoch)) {
-        return this.#failGroup(group, role === 'replica' ? replicaError() : fencedError(epoch))
+        return await this.#failAfterWriter(group, role === 'replica' ? replicaError() : fencedError(epoch))
       }
       const mark = await commitLog.append({ ...group, hasRows })
       this.#postGroup(group, mark)
     } catch (error) {
-      this.#failGroup(group, error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
+      await this.#failAfterWriter(
+        group,
+        error instanceof StoreError ? error : new StoreError('failed', messageOf(error)),
+      )
     } finally {
       this.#appending--
       this.#flushSoon()
     }
+  }
+
+  /** The listeners return to the durable state, which must include the groups that the writer has not reported yet. Never rejects. */
+  async #failAfterWriter(group: EncodedGroup, error: StoreError): Promise<void> {
+    await this.#postNow({ kind: 'nothing' }).catch(() => undefined)
+    this.#failGroup(group, error)
   }
 
   #failGroup({ id, lengths }: EncodedGroup, error: StoreError): void {
