@@ -1,5 +1,7 @@
 /** What a tail does not show: lines before its start, lines that were removed, and a log that does not exist yet. */
+import { address, setQuery } from '../../../app/location.ts'
 import { Button } from '../../../components/button.tsx'
+import { filterOfSearch } from '../model/text-pattern.ts'
 import { setStart } from './option-bar.tsx'
 import type { TailController } from './tail-controller.ts'
 
@@ -32,14 +34,23 @@ export function TailNote({ tail }: { readonly tail: TailController }) {
       </p>
     )
   }
+  const { query } = address.value
+  const find = selection.grep === '' ? (query.get('find') ?? '') : ''
   if (selection.lines !== undefined && selection.cursor === undefined && buffer.lineCount >= selection.lines) {
     return (
       <p class="log-note">
-        The view starts {selection.lines.toLocaleString('en')} lines before the end.{' '}
+        The view starts {selection.lines.toLocaleString('en')} lines before the end
+        {find !== '' && ', and Find searches these lines only'}.{' '}
+        {find !== '' && <Button onClick={() => filterWholeLog(find, query)}>Filter the whole log</Button>}{' '}
         {selection.lines < 10_000 && <Button onClick={() => setStart('lines=10000')}>10,000 lines</Button>}{' '}
         <Button onClick={() => setStart('from=start')}>Start of the log</Button>
       </p>
     )
   }
   return null
+}
+
+/** The search stays, so that its matches are marked in the filtered lines. */
+function filterWholeLog(find: string, query: URLSearchParams): void {
+  setQuery({ grep: filterOfSearch(find, query.get('regex') === '1'), lines: undefined })
 }
