@@ -150,6 +150,15 @@ test('the number of allocations is not shown to a token that may not see them', 
   await other.page.locator(cell).getByTitle('Your token may not read jobs').waitFor()
 })
 
+test('the use of the disk is visible on a narrow screen', { skip }, async (t) => {
+  const { agent } = await startWorld(t)
+  const { page } = await openUi(t, { url: agent.url, token: OPS, path: '/hosts', viewport: { width: 360, height: 740 } })
+  const use = page.locator('.usage').last()
+  await use.waitFor()
+  const [cell, table] = [await use.boundingBox(), await page.getByRole('table', { name: 'Hosts' }).boundingBox()]
+  assert.ok(cell && table && cell.x + cell.width <= table.x + table.width, JSON.stringify({ cell, table }))
+})
+
 test('a garbage collection shows what it removes, and then what it has removed', { skip }, async (t) => {
   const { agent, nodeId } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/hosts/${nodeId}` })

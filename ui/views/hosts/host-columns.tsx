@@ -58,7 +58,7 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     {
       id: 'name',
       title: 'Name',
-      width: 'minmax(110px, 2fr)',
+      width: 'minmax(80px, 2fr)',
       isMain: true,
       order: ({ Name }) => Name,
       cell: ({ Name }) => <bdi>{visibleText(Name)}</bdi>,
