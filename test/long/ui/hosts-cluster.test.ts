@@ -91,4 +91,9 @@ test('a host that is down shows no old use and offers no collection', { skip: wh
   await other.page.getByText('so it cannot be asked').waitFor()
   await other.page.getByText('old.job[0]').waitFor()
   assert.equal(await other.page.getByRole('button', { name: /^Collect/ }).count(), 0)
+  const allocations: readonly { readonly NodeName: string; readonly JobID: string; readonly Name: string }[] =
+    JSON.parse(await (await fetch(`${url}/v1/allocations`)).text())
+  const lost = allocations.find(({ Name, NodeName }) => NodeName === 'client-1' && Name !== 'old.job[0]')
+  await page.goto(`${url}/ui/logs/job/default/${encodeURIComponent(lost?.JobID ?? '')}`)
+  await page.getByText(/^Lines are missing: the log of .* cannot be read: .*No path to node/).waitFor()
 })

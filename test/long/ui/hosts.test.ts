@@ -152,7 +152,12 @@ test('the number of allocations is not shown to a token that may not see them', 
 
 test('the use of the disk is visible on a narrow screen', { skip }, async (t) => {
   const { agent } = await startWorld(t)
-  const { page } = await openUi(t, { url: agent.url, token: OPS, path: '/hosts', viewport: { width: 360, height: 740 } })
+  const { page } = await openUi(t, {
+    url: agent.url,
+    token: OPS,
+    path: '/hosts',
+    viewport: { width: 360, height: 740 },
+  })
   const use = page.locator('.usage').last()
   await use.waitFor()
   const [cell, table] = [await use.boundingBox(), await page.getByRole('table', { name: 'Hosts' }).boundingBox()]
