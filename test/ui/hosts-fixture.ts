@@ -1,4 +1,4 @@
-/** An agent with allocations, and a policy for each of two tokens. */
+/** An agent with allocations, and a policy for each of three tokens. */
 import { createHash } from 'node:crypto'
 import { realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,6 +8,8 @@ import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 export const OPS = 'token-of-the-operator'
 export const READER = 'token-of-a-reader'
+/** May read hosts, and no jobs. */
+export const HOST_READER = 'token-of-a-reader-of-hosts'
 
 const POLICIES = {
   [OPS]: `node { policy = "write" }
@@ -15,6 +17,7 @@ agent { policy = "write" }
 namespace "*" { policy = "write" }`,
   [READER]: `node { policy = "read" }
 namespace "default" { capabilities = ["list-jobs", "read-job"] }`,
+  [HOST_READER]: 'node { policy = "read" }',
 }
 
 export interface HostAgent {

@@ -10,6 +10,8 @@ export interface PaletteCommand {
   /** What it belongs to, such as the name of the view. */
   readonly group: string
   readonly run: () => void
+  /** True to list it after the commands of the view and the views. */
+  readonly isLast?: boolean
 }
 
 const viewCommands = signal<readonly PaletteCommand[]>([])
@@ -47,8 +49,9 @@ export function Palette({ close, sections }: PaletteProps) {
   const list = useRef<HTMLUListElement>(null)
   const all = useMemo(
     () => [
-      ...viewCommands.value,
+      ...viewCommands.value.filter(({ isLast }) => !isLast),
       ...sections.map(({ group, path, title }) => ({ title: `Go to ${title}`, group, run: () => navigate(path) })),
+      ...viewCommands.value.filter(({ isLast }) => isLast),
     ],
     [sections, viewCommands.value],
   )

@@ -38,8 +38,8 @@ export function Shell() {
   useCommands(
     [
       isLoggedIn
-        ? { title: 'Log out', group: 'Session', run: () => void logOut() }
-        : { title: 'Log in', group: 'Session', run: () => (loginRequested.value = true) },
+        ? { title: 'Log out', group: 'Session', isLast: true, run: () => void logOut() }
+        : { title: 'Log in', group: 'Session', isLast: true, run: () => (loginRequested.value = true) },
     ],
     [isLoggedIn],
   )

@@ -12,7 +12,7 @@ interface DialogProps {
   readonly class?: string
 }
 
-/** A modal dialog: Escape closes it, and the focus returns to where it was. */
+/** A modal dialog: its first field has the focus, Escape closes it, and the focus returns to where it was. */
 export function Dialog({ children, class: className = '', close, title }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
   const id = useId()
@@ -20,6 +20,8 @@ export function Dialog({ children, class: className = '', close, title }: Dialog
   useLayoutEffect(() => {
     const dialog = element.current
     dialog?.showModal()
+    // The browser gives the focus to the first element otherwise, which is the button that closes the dialog.
+    if (dialog?.querySelector('[autofocus]') === null) focusFirstField(dialog)
     return () => dialog?.close()
   }, [])
   const onCancel = (event: Event) => {
@@ -37,6 +39,11 @@ export function Dialog({ children, class: className = '', close, title }: Dialog
       <div class="dialog-body">{children}</div>
     </dialog>
   )
+}
+
+function focusFirstField(dialog: HTMLDialogElement): void {
+  const field = dialog.querySelector('.dialog-body :is(input, textarea, select):enabled')
+  if (field instanceof HTMLElement) field.focus()
 }
 
 interface ConfirmProps {

@@ -69,3 +69,31 @@ test('a server shows and changes hosts that it reaches over NATS', { skip: whyNo
   await page.getByText('so it cannot be asked').waitFor()
   assert.equal(await page.getByRole('button', { name: 'Collect garbage…' }).count(), 0)
 })
+
+test('a host that is down shows no old use and offers no collection', { skip: whyNoChromium() }, async (t) => {
+  const cluster = await startCluster(t, { here: ['server', 'client'] })
+  const { member } = cluster.host(1)
+  makeAllocation(join(member.dataDir, 'alloc'), ENDED, {
+    Name: 'old.job[0]',
+    ClientStatus: 'complete',
+    Tasks: { web: { State: 'dead', FinishedAt: '2026-11-21T11:00:00Z' } },
+  })
+  const { url } = cluster.server()
+  const { page } = await openUi(t, { url, path: '/hosts' })
+  const row = page.getByRole('table', { name: 'Hosts' }).locator('.table-row').filter({ hasText: 'client-1' })
+  await row.locator('.usage').nth(2).waitFor()
+  const other = await openUi(t, { url, path: '/hosts' })
+  await other.page.getByRole('link', { name: 'client-1' }).click()
+  await other.page.getByRole('button', { name: 'Collect old.job[0]' }).waitFor()
+  await member.stop()
+  await row.getByText(/^(down|disconnected)$/).waitFor()
+  await eventually(async () => !/%/.test(await row.innerText()), 'the old use is removed')
+  await other.page.getByText('so it cannot be asked').waitFor()
+  await other.page.getByText('old.job[0]').waitFor()
+  assert.equal(await other.page.getByRole('button', { name: /^Collect/ }).count(), 0)
+  const allocations: readonly { readonly NodeName: string; readonly JobID: string; readonly Name: string }[] =
+    JSON.parse(await (await fetch(`${url}/v1/allocations`)).text())
+  const lost = allocations.find(({ Name, NodeName }) => NodeName === 'client-1' && Name !== 'old.job[0]')
+  await page.goto(`${url}/ui/logs/job/default/${encodeURIComponent(lost?.JobID ?? '')}`)
+  await page.getByText(/^Lines are missing: the log of .* cannot be read: .*No path to node/).waitFor()
+})

@@ -8,7 +8,7 @@ import { ALLOC, makeAllocation } from '../../helpers/allocation.ts'
 import { whyNoChromium } from '../../helpers/browser/chromium.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
-import { OPS, READER, startHost } from '../../ui/hosts-fixture.ts'
+import { HOST_READER, OPS, READER, startHost } from '../../ui/hosts-fixture.ts'
 
 const skip = whyNoChromium()
 const ENDED = 'a1b2c3d4-0000-4000-8000-00000000000e'
@@ -139,6 +139,29 @@ test('a token that may only read is offered no action', { skip }, async (t) => {
   assert.equal(await page.getByRole('button', { name: /Add a key|Change|Remove|Unset/ }).count(), 0)
   await page.keyboard.press('c')
   assert.equal(await page.getByRole('dialog').count(), 0)
+})
+
+test('the number of allocations is not shown to a token that may not see them', { skip }, async (t) => {
+  const { agent } = await startWorld(t)
+  const cell = '.table-row [role=cell]:nth-child(7)'
+  const { page } = await openUi(t, { url: agent.url, token: READER, path: '/hosts' })
+  await page.locator(cell).getByText('1', { exact: true }).waitFor()
+  const other = await openUi(t, { url: agent.url, token: HOST_READER, path: '/hosts' })
+  await other.page.locator(cell).getByTitle('Your token may not read jobs').waitFor()
+})
+
+test('the use of the disk is visible on a narrow screen', { skip }, async (t) => {
+  const { agent } = await startWorld(t)
+  const { page } = await openUi(t, {
+    url: agent.url,
+    token: OPS,
+    path: '/hosts',
+    viewport: { width: 360, height: 740 },
+  })
+  const use = page.locator('.usage').last()
+  await use.waitFor()
+  const [cell, table] = [await use.boundingBox(), await page.getByRole('table', { name: 'Hosts' }).boundingBox()]
+  assert.ok(cell && table && cell.x + cell.width <= table.x + table.width, JSON.stringify({ cell, table }))
 })
 
 test('a garbage collection shows what it removes, and then what it has removed', { skip }, async (t) => {

@@ -161,6 +161,36 @@ test('a filter is applied by the host, and a match is shown in the log', { skip,
   await page.close()
 })
 
+test('a search in the last lines is continued in the whole log', { skip, timeout: 60_000 }, async (t) => {
+  const agent = await RestartingAgent.start(t)
+  const text = Array.from({ length: 3000 }, (_, at) => (at === 150 ? 'ERROR (1) of old' : `line ${at}`)).join('\n')
+  writeFileSync(agent.log(0), `${text}\n`)
+  const page = await openTail(agent)
+  await page.waitForSelector('text="1,000 lines"')
+  await page.getByRole('button', { name: 'Errors' }).click()
+  await page.waitForSelector('text="0 matches"')
+  await page.waitForSelector('text=Find searches these lines only')
+  await page.getByRole('button', { name: 'Filter the whole log' }).click()
+  await page.waitForSelector('text="1 line"')
+  assert.deepEqual(await page.locator('.log-text').allInnerTexts(), ['ERROR (1) of old'])
+  await page.waitForSelector('text="1 match"')
+  await page.goto(`${page.url().split('?')[0]}?find=error+(1)`)
+  await page.getByRole('button', { name: 'Filter the whole log' }).click()
+  await page.waitForSelector('text="1 line"')
+  await page.close()
+})
+
+test('a start at a time is an hour ago at first', { skip, timeout: 60_000 }, async (t) => {
+  const agent = await RestartingAgent.start(t)
+  writeFileSync(agent.log(0), 'a line\n')
+  const page = await openTail(agent)
+  await page.getByLabel('From').selectOption('A time…')
+  await page.getByRole('button', { name: 'Go', exact: true }).click()
+  const since = Date.parse(new URL(page.url()).searchParams.get('since') ?? '')
+  assert.ok(Math.abs(Date.now() - 3_600_000 - since) < 60_000)
+  await page.close()
+})
+
 test('a link to a line shows it with the lines around it', { skip, timeout: 60_000 }, async (t) => {
   const agent = await RestartingAgent.start(t)
   writeFileSync(agent.log(0), numbered(0, 20_000))

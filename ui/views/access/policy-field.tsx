@@ -17,7 +17,7 @@ export function PolicyField({ known = [], onInput, value }: PolicyFieldProps) {
     onInput((chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen, name]).join(', '))
   return (
     <div class="form">
-      <Field label="Policies" hint="Names, separated by commas" isFirst value={value} onInput={onInput} />
+      <Field label="Policies" hint="Names, separated by commas" value={value} onInput={onInput} />
       {known.length > 0 && (
         <div class="names" role="group" aria-label="Policies of the server">
           {known.slice(0, SHOWN_MAX).map((name) => (

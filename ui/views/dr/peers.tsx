@@ -43,7 +43,7 @@ function PeerCard({ isPrimary, peer }: { readonly peer: Peer; readonly isPrimary
           ['Last heartbeat', <Heartbeat key="heartbeat" peer={peer} />],
           ['Clock skew', shortDuration(Number(peer.clock_skew_ms))],
           isPrimary && ['Complete copy', peer.is_whole === false ? 'no' : 'yes'],
-          isPrimary && ['Unsealed', peer.authenticated === false ? 'no' : 'yes'],
+          isPrimary && isConnected(peer) && ['Unsealed', peer.authenticated === false ? 'no' : 'yes'],
           [
             'API',
             page === undefined ? peer.api_address : <PageLink key="api" page={page} address={peer.api_address} />,

@@ -16,6 +16,9 @@ import { FilePreview } from './file-preview.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
 import { filePath, segmentsOf } from './names.ts'
 
+/** What the server answers for a host that is down. */
+const NO_PATH = 'No path to node'
+
 export default function FileView({ params: { allocation = '', rest = '' } }: ViewProps) {
   const segments = segmentsOf(rest)
   const path = filePath(segments)
@@ -40,7 +43,9 @@ export default function FileView({ params: { allocation = '', rest = '' } }: Vie
             hint={
               about.error instanceof ApiError && about.error.isForbidden
                 ? 'Files need the capability "read-fs" in the namespace of the job. Private directories cannot be read.'
-                : 'A file of a running task may be gone, and an ended allocation may have been collected.'
+                : about.error.message === NO_PATH
+                  ? 'The host of the allocation is down or not connected: see Hosts.'
+                  : 'A file of a running task may be gone, and an ended allocation may have been collected.'
             }
             retry={about.reload}
           />

@@ -16,7 +16,8 @@ const ROWS_MAX = 12
 interface HostAllocationsProps {
   readonly allocations: readonly HostAllocation[]
   readonly may: MayInNamespace
-  readonly collect: (id: string) => void
+  /** Undefined if the host cannot be asked. */
+  readonly collect: ((id: string) => void) | undefined
 }
 
 export function HostAllocations({ allocations, collect, may }: HostAllocationsProps) {
@@ -82,7 +83,7 @@ function columnsOf({ collect, isNarrow, may }: ColumnOptions): readonly Column<H
       cell: (allocation) => (
         <span class="inline-links">
           {may(allocation.Namespace, 'read-fs') && <Link to={pathOf('files', allocation.ID)}>Files</Link>}
-          {!isNarrow && isEnded(allocation) && may(allocation.Namespace, 'submit-job', 'gc-allocation') && (
+          {collect && !isNarrow && isEnded(allocation) && may(allocation.Namespace, 'submit-job', 'gc-allocation') && (
             <Button label={`Collect ${allocation.Name}`} class="button-small" onClick={() => collect(allocation.ID)}>
               Collect
             </Button>

@@ -2,6 +2,7 @@
 import type { Column, Sorting } from '../../components/data-table.tsx'
 import { Badge, formatBytes, Time } from '../../components/format.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
+import { mayReadJobs } from '../../app/session.ts'
 import type { HostStub } from './host-filter.ts'
 import type { Poller } from './poller.ts'
 import type { HostUsage } from './usage.ts'
@@ -26,7 +27,8 @@ function addressOrder(address: string): string {
 }
 
 export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn[] {
-  const usageOf = (host: HostStub) => usage.reading(host.ID)?.value
+  // A host that is not ready is not read: its last reading is no longer its use.
+  const usageOf = ({ ID, Status }: HostStub) => (Status === 'ready' ? usage.reading(ID)?.value : undefined)
   const live = (
     id: string,
     title: string,
@@ -56,7 +58,7 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     {
       id: 'name',
       title: 'Name',
-      width: 'minmax(110px, 2fr)',
+      width: 'minmax(80px, 2fr)',
       isMain: true,
       order: ({ Name }) => Name,
       cell: ({ Name }) => <bdi>{visibleText(Name)}</bdi>,
@@ -105,7 +107,17 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
       title: 'Allocations',
       width: '76px',
       isNumber: true,
-      cell: ({ ID }) => counts.reading(ID)?.value ?? <span class="muted">–</span>,
+      cell: ({ ID, Status }) => {
+        const count = Status === 'ready' ? counts.reading(ID)?.value : undefined
+        // The server counts only what the token may see.
+        return count === undefined || (count === 0 && !mayReadJobs.value) ? (
+          <span class="muted" title={mayReadJobs.value ? undefined : 'Your token may not read jobs'}>
+            –
+          </span>
+        ) : (
+          count
+        )
+      },
     },
     live('cpu', 'CPU', ({ cpuPercent }) => ({ percent: cpuPercent, title: 'All processors' })),
     live('memory', 'Memory', ({ memoryPercent, memoryTotal, memoryUsed }) => ({

@@ -112,7 +112,13 @@ function KnownHost({ node }: { readonly node: ServerNode }) {
           <section class="section">
             <h2>Allocations</h2>
             <Loaded resource={allocations}>
-              {(data) => <HostAllocations allocations={data} may={may} collect={(only) => setCollecting({ only })} />}
+              {(data) => (
+                <HostAllocations
+                  allocations={data}
+                  may={may}
+                  collect={isReady ? (only) => setCollecting({ only }) : undefined}
+                />
+              )}
             </Loaded>
           </section>
           {isReady && (

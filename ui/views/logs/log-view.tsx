@@ -104,7 +104,7 @@ export default function LogView({ params }: ViewProps) {
         <TargetState target={target} allocations={allocations} />
       </div>
       {areOptionsShown && <OptionBar />}
-      <Lines tail={tail} hasTime={hasTime} labelOf={labelOf} actions={actions} />
+      <Lines tail={tail} names={names} hasTime={hasTime} labelOf={labelOf} actions={actions} />
     </View>
   )
 }
@@ -115,12 +115,13 @@ function setFind({ isExpression, text }: FindQuery): void {
 
 interface LinesProps {
   readonly tail: TailController
+  readonly names: ReadonlyMap<string, string>
   readonly hasTime: boolean
   readonly labelOf: (entry: LogEntry) => string
   readonly actions: RowActions
 }
 
-function Lines({ actions, hasTime, labelOf, tail }: LinesProps) {
+function Lines({ actions, hasTime, labelOf, names, tail }: LinesProps) {
   void tail.tick.value
   const { session } = tail
   const { sources, state } = session
@@ -143,7 +144,7 @@ function Lines({ actions, hasTime, labelOf, tail }: LinesProps) {
   )
   return (
     <>
-      <TailNote tail={tail} />
+      <TailNote tail={tail} names={names} />
       <LogList
         tail={tail}
         label="Lines"

@@ -94,12 +94,21 @@ function AddDialog({ add, close, tails }: AddDialogProps) {
   const [search, setSearch] = useState('')
   return (
     <Dialog title="Add a tail" close={close}>
-      <Field label="Search" value={search} onInput={setSearch} placeholder="Task, allocation, job or host" />
-      <Loaded resource={allocations}>
-        {(data) => <Offered allocations={data} search={search} tails={tails} add={add} />}
-      </Loaded>
+      <form onSubmit={addFirst}>
+        <Field label="Search" value={search} onInput={setSearch} placeholder="Task, allocation, job or host" />
+        <Loaded resource={allocations}>
+          {(data) => <Offered allocations={data} search={search} tails={tails} add={add} />}
+        </Loaded>
+      </form>
     </Dialog>
   )
+}
+
+/** Enter in the search field adds the first log of the list. */
+function addFirst(event: SubmitEvent & { readonly currentTarget: HTMLFormElement }): void {
+  event.preventDefault()
+  const first = event.currentTarget.querySelector('.wall-offered button')
+  if (first instanceof HTMLElement) first.click()
 }
 
 interface OfferedProps {

@@ -61,6 +61,8 @@ export class LogSession {
   /** The first ones. */
   readonly sources: LogSource[] = []
   #sourceCount = 0
+  /** Why logs of a job cannot be read, by allocation. */
+  readonly failedLogs = new Map<string, string>()
   state: StreamState = { kind: 'connecting' }
   /** Lines that were written before the tail was live; undefined until then. */
   linesBefore: number | undefined
@@ -178,6 +180,7 @@ export class LogSession {
     }
     for (const frame of frames) {
       if (frame.event !== '') this.#remarkEvent(frame)
+      if (frame.data !== undefined) this.failedLogs.delete(frame.allocationId)
       for (const line of this.#splitter.push(frame)) {
         if (this.#backlog) this.#backlog.push(line)
         else this.#add(line, receivedMs)
@@ -274,8 +277,10 @@ export class LogSession {
     const { allocationId, error, event, file } = frame
     const of = file === '' ? allocationId : file
     if (event === 'log ended') return
-    if (event === 'log failed') this.buffer.appendRemark(`The log of ${of} cannot be read: ${error}`)
-    else {
+    if (event === 'log failed') {
+      this.failedLogs.set(allocationId, error)
+      this.buffer.appendRemark(`The log of ${of} cannot be read: ${error}`)
+    } else {
       this.#splitter.discard(frame)
       const what = event === 'file truncated' ? 'was truncated' : 'was removed'
       this.buffer.appendRemark(`${of} ${what}: lines may be missing here.`)

@@ -27,7 +27,17 @@ export function fixedPattern(source: string, isAnyCase: boolean): TextPattern {
   }
 }
 
+function literalExpression(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
+}
+
 /** Searches a text as it is. */
 export function literalPattern(text: string): TextPattern {
-  return fixedPattern(text.replaceAll(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), ignoresCase(text))
+  return fixedPattern(literalExpression(text), ignoresCase(text))
+}
+
+/** The filter of the server that finds what a search finds in the lines of the page. */
+export function filterOfSearch(text: string, isExpression: boolean): string {
+  const expression = isExpression ? text : literalExpression(text)
+  return ignoresCase(text) ? `(?i)${expression}` : expression
 }

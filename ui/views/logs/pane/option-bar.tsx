@@ -14,6 +14,7 @@ const STARTS: readonly (readonly [value: string, title: string])[] = [
   ['since=24h', 'Last day'],
   ['from=start', 'Start of the log'],
 ]
+const HOUR_MS = 3_600_000
 const TIME = 'time'
 const LINE = 'line'
 
@@ -136,7 +137,7 @@ function localTime(since: string): string {
 }
 
 function TimeForm({ since }: { readonly since: string }) {
-  const [text, setText] = useState(localTime(since))
+  const [text, setText] = useState(() => localTime(since) || localTime(new Date(Date.now() - HOUR_MS).toISOString()))
   const atMs = Date.parse(text)
   return (
     <form

@@ -1,10 +1,33 @@
 /** What a tail does not show: lines before its start, lines that were removed, and a log that does not exist yet. */
+import { visibleText } from '../../../app/invisible-characters.ts'
+import { address, setQuery } from '../../../app/location.ts'
 import { Button } from '../../../components/button.tsx'
+import { filterOfSearch } from '../model/text-pattern.ts'
 import { setStart } from './option-bar.tsx'
 import type { TailController } from './tail-controller.ts'
 
-export function TailNote({ tail }: { readonly tail: TailController }) {
+interface TailNoteProps {
+  readonly tail: TailController
+  /** Names of allocations by ID. */
+  readonly names: ReadonlyMap<string, string>
+}
+
+export function TailNote({ names, tail }: TailNoteProps) {
   void tail.tick.value
+  const failed = [...tail.session.failedLogs]
+  return (
+    <>
+      {failed.map(([allocation, error]) => (
+        <p key={allocation} class="log-note error" role="status">
+          Lines are missing: the log of {visibleText(names.get(allocation) ?? allocation)} cannot be read: {error}
+        </p>
+      ))}
+      <PartNote tail={tail} />
+    </>
+  )
+}
+
+function PartNote({ tail }: { readonly tail: TailController }) {
   const { selection, session, wantedLine } = tail
   const { buffer, state } = session
   if (state.kind === 'waiting') {
@@ -32,14 +55,23 @@ export function TailNote({ tail }: { readonly tail: TailController }) {
       </p>
     )
   }
+  const { query } = address.value
+  const find = selection.grep === '' ? (query.get('find') ?? '') : ''
   if (selection.lines !== undefined && selection.cursor === undefined && buffer.lineCount >= selection.lines) {
     return (
       <p class="log-note">
-        The view starts {selection.lines.toLocaleString('en')} lines before the end.{' '}
+        The view starts {selection.lines.toLocaleString('en')} lines before the end
+        {find !== '' && ', and Find searches these lines only'}.{' '}
+        {find !== '' && <Button onClick={() => filterWholeLog(find, query)}>Filter the whole log</Button>}{' '}
         {selection.lines < 10_000 && <Button onClick={() => setStart('lines=10000')}>10,000 lines</Button>}{' '}
         <Button onClick={() => setStart('from=start')}>Start of the log</Button>
       </p>
     )
   }
   return null
+}
+
+/** The search stays, so that its matches are marked in the filtered lines. */
+function filterWholeLog(find: string, query: URLSearchParams): void {
+  setQuery({ grep: filterOfSearch(find, query.get('regex') === '1'), lines: undefined })
 }

@@ -31,8 +31,8 @@ export function TailState({ isCompact, tail }: { readonly tail: TailController; 
   const { kind, text } = stateOf(tail)
   const { isFollowing, newLines, session } = tail
   const { lineCount, removedLines } = session.buffer
-  const lines =
-    removedLines > 0 ? `last ${lineCount.toLocaleString('en')} lines` : `${lineCount.toLocaleString('en')} lines`
+  const count = `${lineCount.toLocaleString('en')} ${lineCount === 1 ? 'line' : 'lines'}`
+  const lines = removedLines > 0 ? `last ${count}` : count
   const isOver = session.state.kind === 'ended' || session.state.kind === 'failed'
   return (
     <div class="log-state">
