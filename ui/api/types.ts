@@ -200,6 +200,7 @@ export type ServerNodeAllocations = readonly {
       {
         readonly Events:
           | readonly {
+              readonly Details: Readonly<Record<string, string>>
               readonly DisplayMessage: string
               /** Nanoseconds since the epoch */
               readonly Time: number
@@ -259,6 +260,7 @@ export type ServerAllocations = readonly {
       {
         readonly Events:
           | readonly {
+              readonly Details: Readonly<Record<string, string>>
               readonly DisplayMessage: string
               /** Nanoseconds since the epoch */
               readonly Time: number
@@ -297,6 +299,7 @@ export type ServerAllocation = {
       {
         readonly Events:
           | readonly {
+              readonly Details: Readonly<Record<string, string>>
               readonly DisplayMessage: string
               /** Nanoseconds since the epoch */
               readonly Time: number

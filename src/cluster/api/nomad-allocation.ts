@@ -152,9 +152,10 @@ function statesOf({ tasks }: AllocationDescription): Record<string, unknown> {
   return Object.fromEntries(tasks.map((task) => [task.name, stateOf(task)]))
 }
 
-function stateOf({ state, failed, startedAtMs, finishedAtMs }: TaskDescription): Record<string, unknown> {
+function stateOf(task: TaskDescription): Record<string, unknown> {
+  const { state, failed, startedAtMs, finishedAtMs } = task
   return {
-    Events: eventsOf(startedAtMs, finishedAtMs, failed),
+    Events: eventsOf(task),
     Failed: failed,
     FinishedAt: timeOrNull(finishedAtMs),
     LastRestart: null,
@@ -169,16 +170,19 @@ function timeOrNull(ms: number | undefined): string | null {
   return ms === undefined ? null : timeText(ms)
 }
 
-function eventsOf(startedAtMs: number | undefined, finishedAtMs: number | undefined, failed: boolean): unknown[] {
+function eventsOf({ exitCode, failed, finishedAtMs, startedAtMs }: TaskDescription): unknown[] {
   const events: unknown[] = []
   if (startedAtMs !== undefined) events.push(eventOf('Started', startedAtMs, 'Task started'))
-  if (finishedAtMs !== undefined)
-    events.push(eventOf('Terminated', finishedAtMs, failed ? 'Task failed' : 'Task ended'))
+  if (finishedAtMs === undefined) return events
+  const ended = failed ? 'Task failed' : 'Task ended'
+  const [text, details] =
+    exitCode === undefined ? [ended, {}] : [`${ended}, exit code ${exitCode}`, { exit_code: String(exitCode) }]
+  events.push(eventOf('Terminated', finishedAtMs, text, details))
   return events
 }
 
-function eventOf(type: string, atMs: number, message: string): Record<string, unknown> {
-  return { Details: {}, DisplayMessage: message, Message: '', Time: nanoseconds(atMs), Type: type }
+function eventOf(type: string, atMs: number, message: string, details = {}): Record<string, unknown> {
+  return { Details: details, DisplayMessage: message, Message: '', Time: nanoseconds(atMs), Type: type }
 }
 
 function allocatedResources({ tasks }: AllocationDescription): unknown {

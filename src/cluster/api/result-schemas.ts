@@ -34,7 +34,7 @@ export const NODE: JsonSchema = record({
   StatusUpdatedAt: { ...COUNT, description: 'Seconds since the epoch' },
 })
 
-const TASK_EVENT = record({ DisplayMessage: TEXT, Time: NANOSECONDS, Type: TEXT })
+const TASK_EVENT = record({ Details: map(TEXT), DisplayMessage: TEXT, Time: NANOSECONDS, Type: TEXT })
 const TASK_STATE = record({
   Events: orNull(listOf(TASK_EVENT)),
   Failed: FLAG,

@@ -57,6 +57,8 @@ const taskSchema = v.object({
   failed: v.boolean(),
   startedAtMs: v.optional(timeMs),
   finishedAtMs: v.optional(timeMs),
+  /** Optional: earlier versions do not send it. */
+  exitCode: v.optional(count),
 })
 
 export const allocationSchema = v.object({

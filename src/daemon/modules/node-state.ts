@@ -54,12 +54,13 @@ export function nodeStateOf(
       createTimeMs: allocation.createTimeMs,
       tasks: [...allocation.tasks.values()]
         .slice(0, TASKS_MAX)
-        .map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
+        .map(({ name, state, failed, startedAtMs, finishedAtMs, exitCode }) => ({
           name,
           state,
           failed,
           ...(startedAtMs === undefined ? {} : { startedAtMs }),
           ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
+          ...(exitCode === undefined ? {} : { exitCode }),
         })),
     })),
   }

@@ -11,6 +11,8 @@ export interface Task {
   /** Undefined while the task has never started. */
   readonly startedAtMs: number | undefined
   readonly finishedAtMs: number | undefined
+  /** Of a dead task, if the supervisor recorded it. */
+  readonly exitCode?: number
   readonly pids: readonly number[]
   /** Start of the first of `pids`, in clock ticks since boot (proc(5)), if the supervisor recorded it. */
   readonly pidStartTicks?: number

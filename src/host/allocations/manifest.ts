@@ -48,6 +48,8 @@ const TaskSchema = v.object(
     Failed: flag,
     StartedAt: time,
     FinishedAt: time,
+    // For people only: another program's value in another form is no fault.
+    ExitCode: v.fallback(v.nullish(wholeNumber(0, INT_MAX)), undefined),
     Pids: v.nullish(
       v.pipe(
         // Process 1 is never a task, and its statistics would be those of the whole host.
@@ -146,6 +148,7 @@ function readTasks(raw: Readonly<Record<string, unknown>>): ReadonlyMap<string, 
       failed: fields.Failed ?? false,
       startedAtMs: timeMs(fields.StartedAt),
       finishedAtMs: timeMs(fields.FinishedAt),
+      ...(typeof fields.ExitCode === 'number' ? { exitCode: fields.ExitCode } : {}),
       pids: fields.Pids ?? [],
       ...(fields.PidStartTicks ? { pidStartTicks: fields.PidStartTicks } : {}),
       logsDisabled: fields.LogsDisabled ?? false,
@@ -193,6 +196,7 @@ export function manifestOf(allocation: Allocation): Record<string, unknown> {
       Failed: task.failed,
       StartedAt: isoOrNull(task.startedAtMs),
       FinishedAt: isoOrNull(task.finishedAtMs),
+      ...(task.exitCode === undefined ? {} : { ExitCode: task.exitCode }),
       Pids: task.pids,
       ...(task.pidStartTicks === undefined ? {} : { PidStartTicks: task.pidStartTicks }),
       LogsDisabled: task.logsDisabled,

@@ -36,6 +36,28 @@ test('the list of allocations is selected by namespace, prefix and filter, and h
   assert.equal((await server.get('allocations?prefix=0')).status, 400)
 })
 
+test('the end of a task has its exit code, if its host reports one', async (t) => {
+  const server = await startFleetServer(t)
+  const dead = { state: 'dead', failed: true, startedAtMs: 1000, finishedAtMs: 2000 } as const
+  const tasks = [
+    { ...dead, name: 'new', exitCode: 3 },
+    { ...dead, name: 'old' },
+  ]
+  server.say(nodeOf(NODE, { name: 'n1' }), [allocationOf(ONE, { clientStatus: 'failed', tasks })])
+  type Stub = { readonly TaskStates: Record<string, { readonly Events: readonly Record<string, unknown>[] }> }
+  const [stub] = (await server.get('allocations')).value as Stub[]
+  const endOf = (task: string) => stub?.TaskStates[task]?.Events.at(-1)
+  const expected = (message: string, Details: object) => ({
+    Details,
+    DisplayMessage: message,
+    Message: '',
+    Time: 2e9,
+    Type: 'Terminated',
+  })
+  assert.deepEqual(endOf('new'), expected('Task failed, exit code 3', { exit_code: '3' }))
+  assert.deepEqual(endOf('old'), expected('Task failed', {}))
+})
+
 test('allocations of a node that is down are unknown in every answer, and a blocking query and the event stream report it', async (t) => {
   const server = await startFleetServer(t)
   fill(server)

@@ -49,6 +49,26 @@ test('a complete manifest is parsed and unknown fields are ignored', () => {
   assert.deepEqual([odd?.maxFiles, odd?.maxFileSizeMb, odd?.pids], [10, 10, []])
 })
 
+test('the exit code of a task is kept, and one in another form is no fault', () => {
+  const exitCodeOf = (text: string) =>
+    parsed(`{"Tasks":{"web":{"State":"dead","ExitCode":${text}}}}`).tasks?.get('web')?.exitCode
+  assert.deepEqual(['3', '0', 'null', '"3"', '-1', '{}'].map(exitCodeOf), [
+    3,
+    0,
+    undefined,
+    undefined,
+    undefined,
+    undefined,
+  ])
+  const complete = completeAllocation(parsed('{"Tasks":{"web":{"State":"dead","ExitCode":3}}}'), {
+    id: ID,
+    directory: '/a',
+    bornMs: 1,
+    collected: false,
+  })
+  assert.equal(parsed(JSON.stringify(manifestOf(complete))).tasks?.get('web')?.exitCode, 3)
+})
+
 test('a fault names the field and never its content', () => {
   const expected: Record<string, string> = {
     'half-written': 'alloc.json is not JSON, or only half written',
