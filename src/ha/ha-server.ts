@@ -385,6 +385,7 @@ export class HaServer {
 
   #renew(parts: OpenParts): void {
     clearTimeout(this.#renewing)
+    const { signal } = this.#termEnded
     const renew = async () => {
       try {
         if (!(await parts.lease.renew())) {
@@ -397,7 +398,7 @@ export class HaServer {
         this.#setFailing(error)
         this.#warn('lease not renewed, retrying', error)
       }
-      if (parts.lease.term > 0)
+      if (!signal.aborted && parts.lease.term > 0)
         this.#renewing = setTimeout(() => void renew(), parts.lease.isValid ? TIMINGS.haRenewMs : RETRY_MS / 10)
     }
     this.#renewing = setTimeout(() => void renew(), TIMINGS.haRenewMs)
@@ -435,6 +436,7 @@ export class HaServer {
     clearTimeout(this.#renewing)
     if (releases)
       await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it expires', error))
+    else parts.lease.abandon()
     this.#setPhase('standby')
     this.#announceLease(parts)
   }

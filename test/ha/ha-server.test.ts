@@ -126,6 +126,9 @@ test('the stream refuses a group of an earlier term, which ends the activity of 
   await assert.rejects(a.put('x', '1'), (error) => error instanceof StoreError && error.kind === 'standby')
   await eventually(() => !a.core.isOpen)
   assert.equal(a.read('x'), undefined)
+  // No other server has the lease: it expires, and this one acquires it again.
+  await a.active()
+  await a.put('x', '2')
 })
 
 test('a server with entries enables high availability: they are the begin of the stream, and a new member copies them', async (t) => {

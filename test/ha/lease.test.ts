@@ -71,3 +71,13 @@ test('a renewal of a lease that another server has acquired ends the term', asyn
   bucket.revision++
   assert.deepEqual([await lease.renew(), lease.term, lease.isValid], [false, 0, false])
 })
+
+test('an abandoned lease is not renewed, and can be acquired again once it has expired', async () => {
+  const { clock, lease } = await heldLease()
+  lease.abandon()
+  assert.deepEqual([lease.term, lease.isValid, await lease.renew()], [0, false, false])
+  assert.equal(lease.mayAcquire(0), false)
+  clock.nowMs += TIMINGS.haLeaseMs + TIMINGS.haLeaseMarginMs
+  assert.equal(lease.mayAcquire(0), true)
+  assert.equal(await lease.acquire(), true)
+})

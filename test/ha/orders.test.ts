@@ -67,6 +67,21 @@ test('a group that a member could not apply does not fail its later local commit
   assert.equal(store.get('local/audit/heads')?.sequence, 0)
 })
 
+test('the outcome of a commit that is in the stream, but not in the database, is not a refusal', async (t) => {
+  const stream = new MemoryStream()
+  const { log, store } = await MemberStore.open(t, stream)
+  // The database refuses rows that do not follow its newest one.
+  log.begin({ term: 1, stream, last: 0, nextRow: 5 })
+  for (const path of ['x', 'y']) {
+    await assert.rejects(
+      store.commit(batch(put(path))),
+      (error) => error instanceof StoreError && error.kind === 'standby' && /is in the commit stream/.test(error.message),
+    )
+  }
+  assert.equal(stream.payloads.length, 2)
+  assert.equal(store.get('x'), undefined)
+})
+
 test('a commit that is not appended fails after the commits before it were written', async (t) => {
   // The first commit is one message.
   const stream = Object.assign(new MemoryStream(), { messageBytesMax: 1 << 24 })

@@ -276,6 +276,12 @@ export class ActiveLease {
     this.#see(released, revision)
   }
 
+  /** Gives up the lease without releasing it: no server can acquire it before it expires. */
+  abandon(): void {
+    if (this.#term > 0) this.#seenAtMs = this.#options.nowMs()
+    this.#drop()
+  }
+
   #clockMs({ clockMs }: LeaseHolder): number {
     return Math.max(clockMs, Math.floor(this.#options.coreMs()))
   }

@@ -59,6 +59,14 @@ export function outcomeUnknown(reason: string): StoreError {
   )
 }
 
+/** The commit stream has the change and this database does not: the other servers apply it. */
+export function notApplied(reason: string): StoreError {
+  return new StoreError(
+    'standby',
+    `the change is in the commit stream, and this server could not apply it: ${reason}; read it before you repeat it`,
+  )
+}
+
 export function noSpace(directory: string): string {
   return (
     `no space left on the disk of ${directory}: free space there, then write again; reads, deletes and revocations still work, ` +

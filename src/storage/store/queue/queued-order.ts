@@ -18,6 +18,8 @@ export interface PendingOrder {
   readonly resolve: (outcome: OrderResult) => void
   readonly reject: (error: Error) => void
   readonly write?: QueuedWrite
+  /** The commit stream has it: it is committed, whatever this database does. */
+  isInStream?: boolean
   /** Called on success, before any read can return the earlier state. */
   readonly changed?: ((outcome: OrderResult) => void) | undefined
 }

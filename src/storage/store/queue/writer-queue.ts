@@ -24,6 +24,7 @@ import {
   fencedError,
   noFailures,
   noSpace,
+  notApplied,
   replicaError,
   StoreError,
   type StoreErrorKind,
@@ -229,6 +230,10 @@ export class WriterQueue {
 
   #postGroup(group: EncodedGroup, mark?: GroupMark): void {
     this.#groupsOut++
+    for (let id = group.id; mark && id < group.id + group.lengths.length; id++) {
+      const pending = this.#pending.get(id)
+      if (pending) pending.isInStream = true
+    }
     const order: WriterOrder = { kind: 'write', ...group, ...(mark && { mark }) }
     this.#worker.postMessage(order, [group.bytes])
   }
@@ -456,7 +461,8 @@ export class WriterQueue {
       const pending = this.#pending.get(outcome.id)
       if (!pending) continue
       this.#pending.delete(outcome.id)
-      const failure = failureOf(outcome, this.#directory)
+      const failed = failureOf(outcome, this.#directory)
+      const failure = failed && pending.isInStream ? notApplied(this.#textOf(failed)) : failed
       if (pending.write && 'sequence' in outcome) this.onWritten(pending.write.batch, outcome.sequence)
       if (pending.write) this.#finishWrite(outcome.id, pending.write, failure)
       if (failure === undefined) pending.changed?.(outcome)
@@ -484,6 +490,10 @@ export class WriterQueue {
     this.#generation++
     this.#overlay.clear()
     for (const listener of this.#listeners) listener()
+  }
+
+  #textOf(failure: StoreError | 'dropped'): string {
+    return failure === 'dropped' ? this.#droppedError().message : failure.message
   }
 
   #droppedError(): StoreError {
