@@ -75,7 +75,8 @@ test('the outcome of a commit that is in the stream, but not in the database, is
   for (const path of ['x', 'y']) {
     await assert.rejects(
       store.commit(batch(put(path))),
-      (error) => error instanceof StoreError && error.kind === 'standby' && /is in the commit stream/.test(error.message),
+      (error) =>
+        error instanceof StoreError && error.kind === 'standby' && /is in the commit stream/.test(error.message),
     )
   }
   assert.equal(stream.payloads.length, 2)

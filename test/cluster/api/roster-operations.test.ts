@@ -47,15 +47,13 @@ test('the end of a task has its exit code, if its host reports one', async (t) =
   type Stub = { readonly TaskStates: Record<string, { readonly Events: readonly Record<string, unknown>[] }> }
   const [stub] = (await server.get('allocations')).value as Stub[]
   const endOf = (task: string) => stub?.TaskStates[task]?.Events.at(-1)
-  const expected = (message: string, Details: object) => ({
-    Details,
-    DisplayMessage: message,
-    Message: '',
-    Time: 2e9,
-    Type: 'Terminated',
+  const common = { Message: '', Time: 2e9, Type: 'Terminated' }
+  assert.deepEqual(endOf('new'), {
+    ...common,
+    Details: { exit_code: '3' },
+    DisplayMessage: 'Task failed, exit code 3',
   })
-  assert.deepEqual(endOf('new'), expected('Task failed, exit code 3', { exit_code: '3' }))
-  assert.deepEqual(endOf('old'), expected('Task failed', {}))
+  assert.deepEqual(endOf('old'), { ...common, Details: {}, DisplayMessage: 'Task failed' })
 })
 
 test('allocations of a node that is down are unknown in every answer, and a blocking query and the event stream report it', async (t) => {

@@ -18,7 +18,7 @@ export interface PendingOrder {
   readonly resolve: (outcome: OrderResult) => void
   readonly reject: (error: Error) => void
   readonly write?: QueuedWrite
-  /** The commit stream has it: it is committed, whatever this database does. */
+  /** The commit stream has it: it is committed, also if this database cannot apply it. */
   isInStream?: boolean
   /** Called on success, before any read can return the earlier state. */
   readonly changed?: ((outcome: OrderResult) => void) | undefined

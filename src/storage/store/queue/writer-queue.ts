@@ -230,12 +230,16 @@ export class WriterQueue {
 
   #postGroup(group: EncodedGroup, mark?: GroupMark): void {
     this.#groupsOut++
-    for (let id = group.id; mark && id < group.id + group.lengths.length; id++) {
-      const pending = this.#pending.get(id)
-      if (pending) pending.isInStream = true
-    }
+    if (mark) this.#markInStream(group)
     const order: WriterOrder = { kind: 'write', ...group, ...(mark && { mark }) }
     this.#worker.postMessage(order, [group.bytes])
+  }
+
+  #markInStream({ id, lengths }: EncodedGroup): void {
+    for (const at of lengths.keys()) {
+      const pending = this.#pending.get(id + at)
+      if (pending) pending.isInStream = true
+    }
   }
 
   /** Never rejects. */
