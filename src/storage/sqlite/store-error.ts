@@ -1,5 +1,5 @@
 /** Errors of commits. */
-import { Fault } from '../../platform/errors.ts'
+import { Fault, messageOf } from '../../platform/errors.ts'
 
 /**
  * `full`: no space on the disk. `failed`: an error of the disk or the writer. `fenced`: this cluster is not the primary, or cannot know
@@ -44,6 +44,16 @@ export function notAcknowledged(): StoreError {
 
 export function replicaError(): StoreError {
   return new StoreError('replica', 'this store is a replica: it accepts changes from its primary only')
+}
+
+/** Of a store that is not a primary. */
+export function notOwnError(role: 'own' | 'replica' | 'fenced', epoch: number): StoreError {
+  return role === 'replica' ? replicaError() : fencedError(epoch)
+}
+
+/** An error of a commit, or of what it depends on. */
+export function storeErrorOf(error: unknown): StoreError {
+  return error instanceof StoreError ? error : new StoreError('failed', messageOf(error))
 }
 
 /** Nothing was committed. */

@@ -1,7 +1,8 @@
 /** Orders to the writer that have no result yet, and their results (`writer-queue.ts`). */
 import type { Batch } from '../../sqlite/batch.ts'
-import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from '../../sqlite/store-error.ts'
+import { DISPLACED, fencedError, noSpace, notApplied, replicaError, StoreError } from '../../sqlite/store-error.ts'
 import type { OrderOutcome, WriterOrder } from '../database-writer.ts'
+import type { EncodedGroup } from '../write-group.ts'
 
 /** SQLITE_FULL. */
 const FULL = 13
@@ -39,9 +40,22 @@ export function isDone(outcome: OrderResult): boolean {
   return 'done' in outcome
 }
 
-export function failureOf(outcome: OrderResult, directory: string): StoreError | 'dropped' | undefined {
+/** The orders of the batches of a group that have no result yet. */
+export function pendingOf(
+  pending: { get(id: number): PendingOrder | undefined },
+  { id, lengths }: Pick<EncodedGroup, 'id' | 'lengths'>,
+): PendingOrder[] {
+  return lengths.flatMap((_, at) => pending.get(id + at) ?? [])
+}
+
+export function failureOf(
+  outcome: OrderResult,
+  directory: string,
+  { isInStream }: Pick<PendingOrder, 'isInStream'>,
+): StoreError | 'dropped' | undefined {
   if ('failure' in outcome) {
     const { message, code } = outcome.failure
+    if (isInStream) return notApplied(message)
     if (code === DISPLACED) return new StoreError('displaced', message)
     return code === FULL ? new StoreError('full', noSpace(directory)) : new StoreError('failed', message)
   }

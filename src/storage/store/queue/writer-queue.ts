@@ -21,13 +21,12 @@ import { TransientMap } from '../../../platform/transient-map.ts'
 import { type Batch, type BatchScope, checkBatch, isLocal, mayUseReserve, scopeOf } from '../../sqlite/batch.ts'
 import type { FileFault } from '../../sqlite/file-guard.ts'
 import {
-  fencedError,
+  notOwnError,
   noFailures,
   noSpace,
-  notApplied,
-  replicaError,
   StoreError,
   type StoreErrorKind,
+  storeErrorOf,
 } from '../../sqlite/store-error.ts'
 import type { CommitLog, GroupMark } from '../commit-log.ts'
 import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from '../database-writer.ts'
@@ -42,6 +41,7 @@ import {
   type OrderBody,
   type OrderResult,
   type PendingOrder,
+  pendingOf,
   type QueuedWrite,
   type ReplicationOrder,
   resultsOf,
@@ -169,15 +169,14 @@ export class WriterQueue {
   #refusalOf(batch: Batch, bytes: number, epoch: number): StoreError | undefined {
     const down = this.#downError()
     if (down) return down
-    if (this.role !== 'own' && !isLocal(batch)) return this.role === 'replica' ? replicaError() : fencedError(epoch)
+    if (this.role !== 'own' && !isLocal(batch)) return notOwnError(this.role, epoch)
     if (this.commitLog?.refusal && scopeOf(batch) !== 'local') return this.commitLog.refusal
     if (this.#fault) return new StoreError('displaced', this.#fault.text)
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
       return new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
     }
-    return this.#isFull && !mayUseReserve(batch, this.sizeOf)
-      ? new StoreError('full', noSpace(this.#directory))
-      : undefined
+    if (!this.#isFull || mayUseReserve(batch, this.sizeOf)) return undefined
+    return new StoreError('full', noSpace(this.#directory))
   }
 
   /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
@@ -230,16 +229,9 @@ export class WriterQueue {
 
   #postGroup(group: EncodedGroup, mark?: GroupMark): void {
     this.#groupsOut++
-    if (mark) this.#markInStream(group)
+    if (mark) for (const pending of pendingOf(this.#pending, group)) pending.isInStream = true
     const order: WriterOrder = { kind: 'write', ...group, ...(mark && { mark }) }
     this.#worker.postMessage(order, [group.bytes])
-  }
-
-  #markInStream({ id, lengths }: EncodedGroup): void {
-    for (const at of lengths.keys()) {
-      const pending = this.#pending.get(id + at)
-      if (pending) pending.isInStream = true
-    }
   }
 
   /** Never rejects. */
@@ -249,15 +241,12 @@ export class WriterQueue {
       if (group.generation !== this.#generation) return this.#failGroup(group, this.#droppedError())
       const { role, epoch } = this.#logged
       if (hasRows && (role !== 'own' || group.epoch < epoch)) {
-        return await this.#failAfterWriter(group, role === 'replica' ? replicaError() : fencedError(epoch))
+        return await this.#failAfterWriter(group, notOwnError(role, epoch))
       }
       const mark = await commitLog.append({ ...group, hasRows })
       this.#postGroup(group, mark)
     } catch (error) {
-      await this.#failAfterWriter(
-        group,
-        error instanceof StoreError ? error : new StoreError('failed', messageOf(error)),
-      )
+      await this.#failAfterWriter(group, storeErrorOf(error))
     } finally {
       this.#appending--
       this.#flushSoon()
@@ -270,13 +259,10 @@ export class WriterQueue {
     this.#failGroup(group, error)
   }
 
-  #failGroup({ id, lengths }: EncodedGroup, error: StoreError): void {
-    const failed = lengths.flatMap((_, at) => {
-      const pending = this.#pending.get(id + at)
-      this.#pending.delete(id + at)
-      return pending ?? []
-    })
-    for (const { write } of failed) if (write) this.#finishWrite(id, write, error)
+  #failGroup(group: EncodedGroup, error: StoreError): void {
+    const failed = pendingOf(this.#pending, group)
+    for (const at of group.lengths.keys()) this.#pending.delete(group.id + at)
+    for (const { write } of failed) if (write) this.#finishWrite(group.id, write, error)
     for (const { reject } of failed) reject(error)
   }
 
@@ -340,7 +326,7 @@ export class WriterQueue {
     const mark = await commitLog.appendOrder(order)
     const outcome = await this.#postNow({ kind: 'replica', order, mark }, changed).catch((error: unknown) => {
       // The members have it: this server must not continue without it.
-      this.#startGeneration(error instanceof StoreError ? error : new StoreError('failed', messageOf(error)))
+      this.#startGeneration(storeErrorOf(error))
       throw error
     })
     if ('state' in outcome) {
@@ -350,10 +336,7 @@ export class WriterQueue {
     return outcome
   }
 
-  /**
-   * Queues a restore. Commits are refused until it has a result. On success calls `changed` and then the listeners, whose cached state
-   * is obsolete.
-   */
+  /** Queues a restore. Commits are refused until it has a result. On success calls `changed`, then the listeners, whose state is obsolete. */
   async orderRestore(
     order: Extract<OrderBody, { kind: 'restore' | 'replica' }>,
     changed: () => void,
@@ -465,8 +448,7 @@ export class WriterQueue {
       const pending = this.#pending.get(outcome.id)
       if (!pending) continue
       this.#pending.delete(outcome.id)
-      const failed = failureOf(outcome, this.#directory)
-      const failure = failed && pending.isInStream ? notApplied(this.#textOf(failed)) : failed
+      const failure = failureOf(outcome, this.#directory, pending)
       if (pending.write && 'sequence' in outcome) this.onWritten(pending.write.batch, outcome.sequence)
       if (pending.write) this.#finishWrite(outcome.id, pending.write, failure)
       if (failure === undefined) pending.changed?.(outcome)
@@ -494,10 +476,6 @@ export class WriterQueue {
     this.#generation++
     this.#overlay.clear()
     for (const listener of this.#listeners) listener()
-  }
-
-  #textOf(failure: StoreError | 'dropped'): string {
-    return failure === 'dropped' ? this.#droppedError().message : failure.message
   }
 
   #droppedError(): StoreError {
