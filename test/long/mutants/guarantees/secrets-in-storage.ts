@@ -28,8 +28,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A full disk** refuses writes that need space with 507',
-    before: 'return this.#isFull && !mayUseReserve(batch, this.sizeOf)\n',
-    after: 'return this.#isFull\n',
+    before: 'if (!this.#isFull || mayUseReserve(batch, this.sizeOf)) return undefined\n',
+    after: 'if (!this.#isFull) return undefined\n',
     test: 'test/attacks/full-disk.test.ts',
   },
   {
