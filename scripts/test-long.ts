@@ -75,6 +75,11 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: {},
     proves: 'the demonstration of disaster recovery goes through each step that its document names',
   },
+  'dr-switch-faults': {
+    files: ['test/long/dr-switch-faults.test.ts'],
+    env: {},
+    proves: 'a planned change of roles with stopped, frozen or killed servers ends with one primary, and says which',
+  },
   'link-cuts': {
     files: ['test/dr/link/link.test.ts'],
     env: { OUTPOST_LINK_CUTS: '180', OUTPOST_SEED: String(Date.now() % 1e9) },
@@ -172,7 +177,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'a follower that resumes through 20 kills of the agent gets every byte once',
   },
   chaos: {
-    files: ['test/system/cluster-chaos.test.ts'],
+    files: ['test/long/cluster-chaos.test.ts'],
     env: { CHAOS_SECONDS: '120', CHAOS_LINES: '100', OUTPOST_TIMINGS: '{}', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'followers through servers lose nothing while processes and NATS are killed and frozen at random',
   },
@@ -221,9 +226,9 @@ const RUNS: Readonly<Record<string, LongRun>> = {
       'in 100 rounds of kills, pauses, partitions, full disks and clock steps the history of 20 clients of a high availability cluster is linearizable (needs root)',
   },
   'ha-defects': {
-    files: ['test/long/ha/planted-defects.test.ts'],
+    files: ['test/long/ha/workload.test.ts', 'test/long/ha/planted-defects.test.ts'],
     env: {},
-    proves: 'the checker finds planted defects of high availability (needs root)',
+    proves: 'the checker finds wrong answers, and planted defects of high availability (needs root)',
   },
   'http-fuzz': {
     files: ['test/http/fuzz.test.ts', 'test/http/list-verb.test.ts'],
