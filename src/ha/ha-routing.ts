@@ -44,7 +44,7 @@ export interface HaRoutingOptions {
   /** This server as a member of the cluster. */
   readonly serverId: () => string
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
-  /** Whether the token has a limited number of uses, as far as this server knows. */
+  /** Whether the token may have a limited number of uses. True for one that this server does not know. */
   readonly usesAreLimited: (token: string | undefined) => boolean
   /** Whether a standby reads a long body of a caller, as far as it knows. */
   readonly takesLongBody: (token: string | undefined, remote: string | undefined) => boolean

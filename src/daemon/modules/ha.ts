@@ -239,7 +239,7 @@ export class HaPart implements HaSide {
   #usesAreLimited(token: string | undefined): boolean {
     const core = this.#core()
     if (token === undefined) return false
-    return core.isActive ? hasLimitedUses(core, token) : (this.#reads?.usesAreLimited(token) ?? false)
+    return core.isActive ? hasLimitedUses(core, token) : (this.#reads?.usesAreLimited(token) ?? true)
   }
 
   get isServing(): boolean {

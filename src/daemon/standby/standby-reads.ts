@@ -176,11 +176,11 @@ export class StandbyReads {
     }
   }
 
-  /** False for a token that is not known here. */
+  /** True for a token that is not known here: it may be newer than the entries of this standby. */
   usesAreLimited(token: string): boolean {
     try {
-      const open = this.#current()
-      return open?.core.isActive === true && hasLimitedUses(open.core, token)
+      const core = this.#current()?.core
+      return core?.isActive !== true || (tokenIn(core, token)?.usesLeft ?? 1) !== 0
     } catch {
       return true
     }
@@ -244,8 +244,12 @@ export class StandbyReads {
 
 /** Whether a valid token has a limited number of uses. */
 export function hasLimitedUses(core: SecretsCore, token: string): boolean {
-  const entry = core.open.tokens.find(token, core.now())
+  const entry = tokenIn(core, token)
   return entry !== undefined && entry.usesLeft !== 0
+}
+
+function tokenIn(core: SecretsCore, token: string) {
+  return core.open.tokens.find(token, core.now())
 }
 
 /** Whether a batch changes something that the core keeps in memory. */

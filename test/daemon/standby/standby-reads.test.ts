@@ -188,6 +188,21 @@ test('a path that the core joins is forwarded', async (t) => {
   assert.equal(await pair.status({}, 'secret//data/a'), undefined)
 })
 
+test('a token may have a limited number of uses until a standby knows that it has not', async (t) => {
+  const { active, reads, standby, token } = await openPair(t)
+  assert.equal(reads.usesAreLimited(token), false)
+  const create = async (options: object) => {
+    const { auth } = await expectStatus(active, 200, 'POST', 'auth/token/create', options)
+    return String(auth?.['client_token'])
+  }
+  const [limited, unlimited] = [await create({ num_uses: 5 }), await create({})]
+  assert.deepEqual([reads.usesAreLimited(limited), reads.usesAreLimited(unlimited)], [true, true])
+  await standby.follow()
+  assert.deepEqual([reads.usesAreLimited(limited), reads.usesAreLimited(unlimited)], [true, false])
+  reads.close()
+  assert.equal(reads.usesAreLimited(unlimited), true)
+})
+
 test('a standby tells valid tokens, whose holders may send long bodies', async (t) => {
   const { reads, token } = await openPair(t)
   assert.equal(reads.takesLongBody(token, undefined), true)
