@@ -36,7 +36,7 @@ const FILE_TIMEOUT_MS = 600_000
  * Concurrent files per processor: about half of their time is waiting, and more processes get a larger share beside
  * other work.
  */
-const FILES_PER_PROCESSOR = 4
+const FILES_PER_PROCESSOR = 3
 /** Minimum number of files for which bundling the tests and the program pays off. */
 const BUNDLED_FROM_FILES = 20
 

@@ -208,6 +208,7 @@ test('the web interface shows all that a process has, and only what a token may 
       await eventually(async () => (await last.innerText()) === `line ${LONG_LINES - 1}`, 'the end is shown')
       await page.getByText('1 match', { exact: true }).waitFor()
       assert.match(await page.locator('.log-state').innerText(), /last 100,000 lines/)
+      await page.getByText(/keeps the last 100,000 lines; 20,\d{3} earlier lines were removed/).waitFor()
       await press(page, ['g', 'g'], () =>
         page.getByText(`line ${LONG_LINES - KEPT_LINES}`, { exact: true }).isVisible(),
       )

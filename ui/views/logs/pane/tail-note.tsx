@@ -28,6 +28,8 @@ export function TailNote({ names, tail }: TailNoteProps) {
 }
 
 function PartNote({ tail }: { readonly tail: TailController }) {
+  // A component is rendered again for its own signals only.
+  void tail.tick.value
   const { selection, session, wantedLine } = tail
   const { buffer, state } = session
   if (state.kind === 'waiting') {
