@@ -29,7 +29,7 @@ import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { type ActiveLease, type HaBucket, isReporting, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
-import type { ReplicaFault } from './replica-monitor.ts'
+import type { MissingReplica } from './replica-monitor.ts'
 import { requestNewestRow } from './newest-row.ts'
 import { beginTerm } from './begin-term.ts'
 import { StreamCommitLog } from './stream/stream-commit-log.ts'
@@ -127,7 +127,7 @@ export class HaServer {
   }
 
   /** NATS servers that do not store the commit stream at present. */
-  get missingReplicas(): readonly ReplicaFault[] {
+  get missingReplicas(): readonly MissingReplica[] {
     return this.#parts?.replicas.missing ?? []
   }
 
@@ -388,7 +388,9 @@ export class HaServer {
     const { signal } = this.#termEnded
     const renew = async () => {
       try {
-        if (!(await parts.lease.renew())) {
+        const isHeld = await parts.lease.renew()
+        if (signal.aborted) return
+        if (!isHeld) {
           this.#termEnded.abort()
           void this.#leaveTerm('another server holds the lease', false)
           return

@@ -2,7 +2,8 @@
  * Watches whether all NATS servers that should store the commit stream and the bucket do so. Without one of them nothing fails, but the loss of
  * another one stops the cluster, so it must be visible before. A NATS server with a full disk disables JetStream, and stays connected.
  *
- * What can go wrong. Without an answer of NATS nothing is known, and nothing is reported: the lease and readiness have that cause.
+ * What can go wrong. Without an answer of the leader of a stream nothing is known, and nothing is reported: the lease and readiness have that
+ * cause.
  */
 import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
@@ -17,7 +18,7 @@ const SILENT_S = 10
 const LAG_MAX = 1000
 
 /** A NATS server that does not store the newest messages. */
-export interface ReplicaFault {
+export interface MissingReplica {
   /** Name of the NATS server. */
   readonly server: string
   readonly reason: string
@@ -36,13 +37,13 @@ export class ReplicaMonitor {
   #timer: NodeJS.Timeout | undefined
   /** Names in the last answer. A server that is behind for a moment is not missing. */
   #seen: ReadonlySet<string> = new Set()
-  #missing: readonly ReplicaFault[] = []
+  #missing: readonly MissingReplica[] = []
 
   constructor(options: ReplicaMonitorOptions) {
     this.#options = options
   }
 
-  get missing(): readonly ReplicaFault[] {
+  get missing(): readonly MissingReplica[] {
     return this.#missing
   }
 
@@ -63,7 +64,9 @@ export class ReplicaMonitor {
     const manager = await jetstreamManager(connection, { timeout: REQUEST_MS, checkAPI: false })
     // No answer of one stream, as during an election, hides no fault of the other.
     const answers = await Promise.allSettled(streams.map((stream) => manager.streams.info(stream)))
-    const infos = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
+    const infos = answers
+      .flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
+      .filter(isFromLeader)
     const found = new Map(infos.flatMap(missingReplicas).map((replica) => [replica.server, replica]))
     const seen = this.#seen
     this.#seen = new Set(found.keys())
@@ -71,7 +74,7 @@ export class ReplicaMonitor {
     else this.#report([...found.values()].filter(({ server }) => seen.has(server)))
   }
 
-  #report(missing: readonly ReplicaFault[]): void {
+  #report(missing: readonly MissingReplica[]): void {
     const { logger } = this.#options
     const before = this.#missing
     this.#missing = missing
@@ -84,11 +87,16 @@ export class ReplicaMonitor {
   }
 }
 
+/** Without a leader, another replica answers, which knows nothing about the state of the others. */
+export function isFromLeader({ cluster }: Pick<StreamInfo, 'cluster'>): boolean {
+  return cluster === undefined || (cluster.leader ?? '') !== ''
+}
+
 /**
  * From the answer of the leader of a stream. `current` alone does not decide: it is also false for a busy replica that is one message behind.
  * A leader that was elected after a replica was lost has never heard from it, and states 0 for the time since.
  */
-export function missingReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): ReplicaFault[] {
+export function missingReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): MissingReplica[] {
   return (cluster?.replicas ?? []).flatMap(({ active, current, lag, name, offline }) => {
     const silentS = Math.round(active / NS_PER_SECOND)
     if (offline) return { server: name, reason: 'offline' }

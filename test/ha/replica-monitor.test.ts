@@ -1,7 +1,7 @@
 /** Which NATS servers do not store the commit stream, by the answer of its leader. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { missingReplicas } from '../../src/ha/replica-monitor.ts'
+import { isFromLeader, missingReplicas } from '../../src/ha/replica-monitor.ts'
 
 const CURRENT = { name: 'n1', current: true, offline: false, active: 500_000, lag: 0 }
 
@@ -22,6 +22,12 @@ test('replicas that are offline, behind or silent are missing, current ones are 
   assert.deepEqual(reasons({}, { name: 'n2', current: false, lag: 8120 }), ['n2: 8120 messages behind'])
   assert.deepEqual(reasons({ current: false, active: 0, lag: 9 }), ['n1: no contact'])
   assert.deepEqual(reasons({ current: false, active: 12_400_000_000 }), ['n1: no contact for 12 s'])
+})
+
+test('only the leader of a stream knows its replicas', () => {
+  assert.equal(isFromLeader({ cluster: { name: 'c', raft_group: 'g', leader: 'n0', replicas: [] } }), true)
+  assert.equal(isFromLeader({ cluster: { name: 'c', raft_group: 'g', leader: '', replicas: [] } }), false)
+  assert.equal(isFromLeader({}), true, 'a NATS server without a cluster')
 })
 
 test('a stream with one replica misses none', () => {

@@ -1,6 +1,6 @@
 /** High availability without a lease and a stream: a test sets the state, and calls are recorded. */
 import { Refusal } from '../../src/platform/errors.ts'
-import type { HaActive, HaMember, HaRole, HaSide, MissingReplica } from '../../src/secrets/ha-endpoints/ha-side.ts'
+import type { HaActive, HaMember, HaRole, HaSide } from '../../src/secrets/ha-endpoints/ha-side.ts'
 
 export const ACTIVE_SINCE_MS = Date.UTC(2026, 0, 2, 3, 4, 5, 678)
 
@@ -27,7 +27,7 @@ export class ScriptedHa implements HaSide {
   applied = 38
   takeovers = 0
   trouble: string | undefined
-  missingReplicas: readonly MissingReplica[] = []
+  missingReplicas: HaSide['missingReplicas'] = []
   list: readonly HaMember[] | Error
   readonly calls: string[] = []
 

@@ -8,7 +8,9 @@ import { startHaCluster } from '../helpers/ha-cluster.ts'
 const WARNED_MS = 60_000
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
 
-test('the history of clients is linearizable while the active server is killed', { timeout: 240_000 }, async (t) => {
+test('the history of clients is linearizable while the active server is killed, and a killed NATS server is reported', {
+  timeout: 240_000,
+}, async (t) => {
   const world = await startHaCluster(t)
   const result = await haRound({ world, seed: SEED, ms: 2000, clients: 5, kinds: ['kill server'] })
   t.diagnostic(result.summary)

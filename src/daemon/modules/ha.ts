@@ -24,7 +24,7 @@ import { coreEngines, ownEngines } from './engines.ts'
 import { hasLimitedUses, StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
-import type { HaActive, HaMember, HaSide, MissingReplica } from '../../secrets/ha-endpoints/ha-side.ts'
+import type { HaActive, HaMember, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
 import { watchRequests } from '../../secrets/request/event-stream.ts'
 import type { CommitLog } from '../../storage/store/commit-log.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
@@ -283,7 +283,7 @@ export class HaPart implements HaSide {
     return this.#server.takeovers
   }
 
-  get missingReplicas(): readonly MissingReplica[] {
+  get missingReplicas(): HaSide['missingReplicas'] {
     return this.#server.missingReplicas
   }
 

@@ -29,12 +29,6 @@ export interface HaMember {
   readonly isSelf: boolean
 }
 
-/** A NATS server that does not store the newest messages of the commit stream. */
-export interface MissingReplica {
-  readonly server: string
-  readonly reason: string
-}
-
 export interface HaSide {
   readonly role: HaRole
   /** How often this server became active since its start. */
@@ -46,8 +40,8 @@ export interface HaSide {
   readonly applied: number
   /** Why this server cannot become active or follow the stream, such as without NATS or after a failed takeover; undefined when healthy. */
   readonly trouble: string | undefined
-  /** Empty when all replicas of the commit stream are current, and while NATS does not respond. */
-  readonly missingReplicas: readonly MissingReplica[]
+  /** NATS servers that do not store the newest messages of the commit stream. Empty while that is not known. */
+  readonly missingReplicas: readonly { readonly server: string; readonly reason: string }[]
   members(): Promise<readonly HaMember[]>
   /**
    * Requests a step-down, which happens before this request is answered (`ha/ha-routing.ts`). Rejects with a Refusal when this server is not
