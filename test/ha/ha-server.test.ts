@@ -131,7 +131,7 @@ test('the stream refuses a group of an earlier term, which ends the activity of 
   await a.put('x', '2')
 })
 
-test('a server with entries enables high availability: they are the begin of the stream, and a new member copies them', async (t) => {
+test('a server with entries enables high availability: the stream starts from them, and a new member copies them', async (t) => {
   const nats = await startJetStream(t)
   const path = join(temporaryDirectory(t), 'secrets.db')
   const alone = await SqliteStore.open(path)

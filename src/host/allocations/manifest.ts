@@ -48,7 +48,7 @@ const TaskSchema = v.object(
     Failed: flag,
     StartedAt: time,
     FinishedAt: time,
-    // For people only: another program's value in another form is no fault.
+    // Only displayed, so a value of another type is ignored.
     ExitCode: v.fallback(v.nullish(wholeNumber(0, INT_MAX)), undefined),
     Pids: v.nullish(
       v.pipe(

@@ -28,7 +28,7 @@ export function TailNote({ names, tail }: TailNoteProps) {
 }
 
 function PartNote({ tail }: { readonly tail: TailController }) {
-  // A component is rendered again for its own signals only.
+  // Only a signal that this component reads itself renders it again.
   void tail.tick.value
   const { selection, session, wantedLine } = tail
   const { buffer, state } = session
