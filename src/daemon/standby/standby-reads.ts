@@ -24,6 +24,7 @@ import { decodedBatches } from '../../storage/store/write-group.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import { messageOf } from '../../platform/errors.ts'
+import { Condition } from '../../platform/mutex.ts'
 import type { Logger } from '../../platform/log.ts'
 import { type AnyOperation, type Call, WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -72,8 +73,7 @@ export class StandbyReads {
   #isStale = false
   /** Changes with each application of entries, and when the core is closed. */
   #version = 0
-  /** Called after groups were applied. */
-  readonly #waiters = new Set<() => void>()
+  readonly #applied = new Condition()
   /** When the entries were known to be current, by the monotonic clock. */
   #currentAtMs = Number.NEGATIVE_INFINITY
 
@@ -138,7 +138,7 @@ export class StandbyReads {
       }
       // Not earlier: a read during the application would open the core again on the old tokens and policies.
       if (batches.some((batch) => changesCore(open.core, batch))) this.#isStale = true
-      this.#wakeWaiters()
+      this.#applied.notifyAll()
     }
   }
 
@@ -168,19 +168,19 @@ export class StandbyReads {
 
   /** Whether the token is valid as far as this standby knows. True while it knows none. */
   takesLongBody(token: string | undefined, remote: string | undefined): boolean {
-    try {
-      const open = this.#current()
-      return open?.core.isActive !== true || open.core.knows(token, remote)
-    } catch {
-      return true
-    }
+    return this.#judged((core) => core.knows(token, remote))
   }
 
   /** True for a token that is not known here: it may be newer than the entries of this standby. */
   usesAreLimited(token: string): boolean {
+    return this.#judged((core) => (tokenIn(core, token)?.usesLeft ?? 1) !== 0)
+  }
+
+  /** True while this standby cannot judge. */
+  #judged(judge: (core: SecretsCore) => boolean): boolean {
     try {
       const core = this.#current()?.core
-      return core?.isActive !== true || (tokenIn(core, token)?.usesLeft ?? 1) !== 0
+      return core?.isActive !== true || judge(core)
     } catch {
       return true
     }
@@ -223,22 +223,9 @@ export class StandbyReads {
     const { skipBatchDelay, store } = this.#options
     if (store.visibleRow >= row) return true
     skipBatchDelay()
-    return new Promise((resolve) => {
-      const done = (isApplied: boolean) => {
-        clearTimeout(timer)
-        this.#waiters.delete(check)
-        resolve(isApplied)
-      }
-      const check = () => {
-        if (store.visibleRow >= row) done(true)
-      }
-      const timer = setTimeout(() => done(false), APPLIED_MS)
-      this.#waiters.add(check)
-    })
-  }
-
-  #wakeWaiters(): void {
-    for (const check of this.#waiters) check()
+    const endMs = performance.now() + APPLIED_MS
+    while (store.visibleRow < row) if (!(await this.#applied.wait(endMs - performance.now()))) return false
+    return true
   }
 }
 
