@@ -1,7 +1,7 @@
 /**
- * Directories of tests that run concurrently: in memory if the host has a tmpfs with enough space, because tests make
+ * Directories of the tests of a run: in memory if the host has a tmpfs with enough space, because tests make
  * thousands of commits that would wait for the disk. The results of kill tests are the same, because a killed process
- * leaves the same bytes on either. Tests of the serial phase and files under `node --test` use the disk.
+ * leaves the same bytes on either. Files under `node --test` use the disk.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statfsSync } from 'node:fs'
@@ -30,7 +30,7 @@ export function directoryInMemory(): string | undefined {
 function isFit(): boolean {
   try {
     const { bavail, bsize, type } = statfsSync(MEMORY)
-    const mount = mounts().findLast(({ place }) => place === realpathSync(MEMORY))
+    const mount = mounts().findLast(({ path }) => path === realpathSync(MEMORY))
     // Tests execute programs that they have written there.
     const isUsable = mount !== undefined && !mount.options.includes('noexec')
     return type === TMPFS && isUsable && Math.min(bavail * bsize, process.availableMemory()) >= FREE_BYTES_MIN
@@ -51,9 +51,9 @@ function removeLeft(memory: string): void {
 /** Unmounts file systems that tests have left mounted in it. A remaining one uses memory and fails no run. */
 export function removeTestDirectory(directory: string): void {
   try {
-    const left = mounts().filter(({ place }) => place.startsWith(`${directory}/`))
+    const left = mounts().filter(({ path }) => path.startsWith(`${directory}/`))
     // The newest first, because it may be mounted inside another one.
-    for (const { place } of left.toReversed()) spawnSync('umount', ['-l', place])
+    for (const { path } of left.toReversed()) spawnSync('umount', ['-l', path])
     rmSync(directory, { recursive: true, force: true })
   } catch (error) {
     process.stderr.write(`${directory} could not be removed: ${String(error)}\n`)
@@ -61,12 +61,12 @@ export function removeTestDirectory(directory: string): void {
 }
 
 /** In the order of their mounts. */
-function mounts(): { readonly place: string; readonly options: readonly string[] }[] {
+function mounts(): { readonly path: string; readonly options: readonly string[] }[] {
   const lines = readFileSync('/proc/self/mounts', 'utf8').trimEnd().split('\n')
   return lines.map((line) => {
-    const [, place = '', , options = ''] = line.split(' ')
-    const named = place.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)))
-    return { place: named, options: options.split(',') }
+    const [, escaped = '', , options = ''] = line.split(' ')
+    const path = escaped.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)))
+    return { path, options: options.split(',') }
   })
 }
 

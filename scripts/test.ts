@@ -1,12 +1,13 @@
 /**
- * Runs the tests: those that may run side by side first, more at once than there are processors because half of their
- * time is waiting, then those that measure time or resources, one at a time.
+ * Runs the tests, more files at once than there are processors, because half of their time is waiting.
  *
- * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
- * (`test-groups.ts`), each other file has one of its own. A run of many files bundles each process (`test-bundle.ts`); what Node
- * has compiled of sources is kept between processes and runs, so that types are stripped from each file once. Directories of
- * tests are in memory where that can be (`test-directory.ts`). The longest start first. At the end the files with the longest wall and CPU
+ * Small files of a folder share a process (`test-groups.ts`), each other file has a separate one. A run of many files bundles each
+ * process (`test-bundle.ts`). The code that Node has compiled is kept between processes and runs. Directories of tests are in
+ * memory if possible (`test-directory.ts`). The longest files start first. At the end the files with the longest wall and CPU
  * times and the totals are printed.
+ *
+ * In a run of many files, one or two files with failed tests run again, alone and from the sources. Tests that pass then are printed
+ * as unstable, with their first error above, and do not fail the run: see docs/decisions/054-shared-test-processes.md.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
@@ -39,11 +40,10 @@ const FILE_TIMEOUT_MS = 600_000
 const FILES_PER_PROCESSOR = 3
 /** Minimum number of files for which bundling the tests and the program pays off. */
 const BUNDLED_FROM_FILES = 20
+/** More files with failed tests are not repeated: the cause is not the load of the machine. */
+const REPEATED_FILES_MAX = 2
 
-/**
- * Garbage collector threads wait for each other on busy processors, which costs a tenth of the CPU of a short process.
- * Serial tests measure, so they run the program without this option.
- */
+/** Garbage collector threads wait for each other on busy processors, which costs a tenth of the CPU of a short process. */
 const ONE_COLLECTOR = '--single-threaded-gc'
 
 /** Tests allocate from the start: a young generation that has to grow is collected repeatedly. */
@@ -53,16 +53,19 @@ const TEST_PROCESS = `--require=${join(import.meta.dirname, 'test-process.cts')}
 
 const failedBundles: string[] = []
 
-const OWN_NODE_OPTIONS = process.env['OUTPOST_NODE_OPTIONS'] ?? ''
-
 interface PhaseResult {
   readonly passed: number
   readonly failed: number
   readonly skipped: number
   /** Milliseconds of each file, including its process. */
   readonly durationsMs: ReadonlyMap<string, number>
-  /** Names of the failed tests after their file. */
-  readonly failures: readonly string[]
+  readonly failures: readonly TestFailure[]
+}
+
+interface TestFailure {
+  /** The source file of the test; the file of the process if that ended early. */
+  readonly file: string
+  readonly name: string
 }
 
 const { values, positionals } = parseArgs({
@@ -124,13 +127,8 @@ async function runPhase(
 ): Promise<PhaseResult> {
   const groups = bundles?.groups ?? sources
   const sourceOf = (file: string | undefined, line = 0) => file && (bundles?.sourceOf(file, line) ?? file)
-  const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
-  // For agents and commands that a test starts.
-  process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
-  if (directory !== undefined && concurrency > 1) process.env['TMPDIR'] = directory
-  else if (directory !== undefined) delete process.env['TMPDIR']
   const durationsMs = new Map<string, number>()
-  const failures: string[] = []
+  const failures: TestFailure[] = []
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
   if (groups.size === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
   const count = [...groups.values()].flat().length
@@ -139,7 +137,7 @@ async function runPhase(
     files: [...groups.keys()],
     concurrency,
     timeout: FILE_TIMEOUT_MS,
-    execArgv: [...execArgv, ...(concurrency > 1 ? [YOUNG_AT_ONCE] : []), TEST_PROCESS],
+    execArgv: [ONE_COLLECTOR, YOUNG_AT_ONCE, TEST_PROCESS],
   })
   const shared = new Set([...groups.values()].filter(({ length }) => length > 1).flat())
   events.on('test:complete', ({ file: ran, line, name, nesting, details }) => {
@@ -150,9 +148,7 @@ async function runPhase(
     // For a file that shares a process only its tests are measured.
     else if (shared.has(file)) durationsMs.set(file, (durationsMs.get(file) ?? 0) + details.duration_ms)
   })
-  events.on('test:fail', ({ file, line, name }) =>
-    failures.push(`${relative(ROOT, sourceOf(file, line) ?? '')}: ${name}`),
-  )
+  events.on('test:fail', ({ file, line, name }) => failures.push({ file: sourceOf(file, line) ?? '', name }))
   events.on('test:summary', (summary) => {
     if (summary.file === undefined) ({ counts } = summary)
   })
@@ -173,38 +169,49 @@ const startedMs = performance.now()
 const files = chosenFiles()
 chooseProgram(files)
 forgetCompiled(compiled)
+// For agents and commands that a test starts.
+process.env['OUTPOST_NODE_OPTIONS'] = `${ONE_COLLECTOR} ${process.env['OUTPOST_NODE_OPTIONS'] ?? ''}`.trim()
 const directory = directoryInMemory()
+if (directory !== undefined) process.env['TMPDIR'] = directory
 const durations = new TestDurations(ROOT)
-const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))
-const groups = groupsOf(
-  ROOT,
-  files.filter((file) => !isSerial(file)),
-  (file) => durations.supposedMs(file),
-)
+const groups = groupsOf(ROOT, files, (file) => durations.supposedMs(file))
 const sideBySide = durations.longestFirst(groups)
 const bundles = await bundledTests(sideBySide)
-const phases = [
-  await runPhase('side by side', sideBySide, { bundles, concurrency }),
-  // Serial tests run without changes.
-  await runPhase('one at a time', new Map(files.filter(isSerial).map((file) => [file, [file]])), { concurrency: 1 }),
-]
-const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
-const durationsMs = new Map(phases.flatMap((phase) => [...phase.durationsMs]))
-durations.keep(durationsMs)
+const first = await runPhase('side by side', sideBySide, { bundles, concurrency })
+const repeated = await repeatFailed(first)
+durations.keep(first.durationsMs)
 const secondsOf = ([file, ms]: [string, number]): [string, number] => [file, ms / 1000]
-showLargest('slowest files', ROOT, new Map([...durationsMs].map(secondsOf)))
+showLargest('slowest files', ROOT, new Map([...first.durationsMs].map(secondsOf)))
 showLargest('processes with most of the CPU', ROOT, cpuSecondsByProcess(join(told, 'cpu')))
-const failures = [...failedBundles, ...phases.flatMap((phase) => phase.failures)]
-if (failures.length > 0) print(`\nfailed:\n${failures.join('\n')}`)
+const unstable = repeated?.failed === 0 ? first.failures : []
+if (unstable.length > 0) printFailures('unstable: failed, and passed when repeated alone', unstable)
+const last = repeated ?? first
+const failures = [...failedBundles.map((name) => ({ file: ROOT, name })), ...last.failures]
+if (failures.length > 0) printFailures('failed', failures)
 print(`\n${Math.round((performance.now() - startedMs) / 1000)} s, ${Math.round(cpuSeconds())} s of CPU`)
-print(
-  `${sum((phase) => phase.passed)} passed, ${sum((phase) => phase.failed)} failed, ${sum((phase) => phase.skipped)} skipped`,
-)
-if (files.length > 0 && sum((phase) => phase.passed) === 0) print('no test ran')
-const code = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
+const ifUnstable = unstable.length > 0 ? `, ${unstable.length} unstable` : ''
+print(`${first.passed} passed, ${last.failed} failed, ${first.skipped} skipped${ifUnstable}`)
+if (files.length > 0 && first.passed === 0) print('no test ran')
+const code = failures.length > 0 || last.failed > 0 || (files.length > 0 && first.passed === 0) ? 1 : 0
 // A child process that holds the output of a test would keep this process running, so it exits at once.
 process.stdout.write('', () => process.exit(code))
+
+/** Undefined if no test failed, or too many. A process that ended early is not repeated. */
+async function repeatFailed(phase: PhaseResult): Promise<PhaseResult | undefined> {
+  const failedFiles = [...new Set(phase.failures.map(({ file }) => file))]
+  const isRepeatable =
+    files.length >= BUNDLED_FROM_FILES &&
+    failedFiles.length <= REPEATED_FILES_MAX &&
+    phase.failed === phase.failures.length &&
+    failedFiles.every((file) => files.includes(file))
+  if (phase.failed === 0 || !isRepeatable) return undefined
+  return runPhase('failed files again', new Map(failedFiles.map((file) => [file, [file]])), { concurrency: 1 })
+}
+
+function printFailures(title: string, of: readonly TestFailure[]): void {
+  print(`\n${title}:\n${of.map(({ file, name }) => `${relative(ROOT, file)}: ${name}`).join('\n')}`)
+}
 
 function print(line: string): void {
   process.stdout.write(`${line}\n`)
