@@ -1,7 +1,8 @@
-/** The list of mutants follows the sources and the documents: `npm run test:long -- mutants` runs them. */
+/** Planted defects follow the sources and the documents: `npm run test:long -- mutants` and `-- ha-defects` run them. */
 import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
 import { test } from 'node:test'
+import { PLANTED_DEFECTS, withDefect } from './helpers/ha/planted-fault.ts'
 import { listFaults, placeOf, promisesOf, readMutants, Sources } from './long/mutants/mutant-list.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
@@ -40,4 +41,8 @@ test('bullets and table rows of the documents are promises', () => {
     security.some((promise) => promise.startsWith('|') && promise.includes('`test/attacks/foreign-page.test.ts`')),
   )
   assert.ok(!security.some((promise) => promise.startsWith('| can | cannot |')))
+})
+
+test('each planted defect of high availability matches the sources', () => {
+  for (const edits of Object.values(PLANTED_DEFECTS)) assert.equal(withDefect(edits).size, edits.length)
 })

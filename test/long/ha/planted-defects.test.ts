@@ -18,8 +18,8 @@ const ROUND_MS = 12_000
 const SHOWN_BY: Readonly<Record<DefectName, readonly FaultKind[]>> = {
   'lease twice as long': ['isolated active'],
   'acknowledgement before that of the stream': ['kill both', 'isolated active'],
-  'no fence in the stream': ['pause server', 'isolated active', 'pause NATS'],
-  'no check of an answer': ['pause server', 'isolated active'],
+  'no fence in the stream': ['pause server'],
+  'no check of the lease': ['pause server'],
 }
 
 for (const [defect, kinds] of Object.entries(SHOWN_BY) as [DefectName, readonly FaultKind[]][]) {
