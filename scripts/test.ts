@@ -161,9 +161,9 @@ async function runPhase(
 // Inherited by every process that a test starts.
 const compiled = (process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests'))
 
-const told = mkdtempSync(join(tmpdir(), 'outpost-test-cpu-'))
-process.env['OUTPOST_TEST_CPU'] = join(told, 'cpu')
-process.once('exit', () => rmSync(told, { recursive: true, force: true }))
+const cpuDirectory = mkdtempSync(join(tmpdir(), 'outpost-test-cpu-'))
+process.env['OUTPOST_TEST_CPU'] = join(cpuDirectory, 'cpu')
+process.once('exit', () => rmSync(cpuDirectory, { recursive: true, force: true }))
 
 const startedMs = performance.now()
 const files = chosenFiles()
@@ -183,7 +183,7 @@ const repeated = await repeatFailed(first)
 durations.keep(first.durationsMs)
 const secondsOf = ([file, ms]: [string, number]): [string, number] => [file, ms / 1000]
 showLargest('slowest files', ROOT, new Map([...first.durationsMs].map(secondsOf)))
-showLargest('processes with most of the CPU', ROOT, cpuSecondsByProcess(join(told, 'cpu')))
+showLargest('processes with most of the CPU', ROOT, cpuSecondsByProcess(join(cpuDirectory, 'cpu')))
 const unstable = repeated?.failed === 0 ? first.failures : []
 if (unstable.length > 0) printFailures('unstable: failed, and passed when repeated alone', unstable)
 const last = repeated ?? first

@@ -55,11 +55,11 @@ export function preflightHeadersFor(
   isOffered: (verb: string) => boolean,
 ): HeaderList {
   if (rule) return preflightHeaders(rule, headers)
-  const asked = headers['access-control-request-method'] ?? ''
-  if (!asksToSendToken(headers) || !isOffered(asked)) return VARY_PREFLIGHT
-  const wanted = headers['access-control-request-headers']
-  const allowed = wanted === undefined ? [] : ['Access-Control-Allow-Headers', wanted]
-  return [...VARY_PREFLIGHT, ...ANY_ORIGIN, 'Access-Control-Allow-Methods', asked, ...allowed]
+  const method = headers['access-control-request-method'] ?? ''
+  if (!asksToSendToken(headers) || !isOffered(method)) return VARY_PREFLIGHT
+  const headerNames = headers['access-control-request-headers']
+  const allowed = headerNames === undefined ? [] : ['Access-Control-Allow-Headers', headerNames]
+  return [...VARY_PREFLIGHT, ...ANY_ORIGIN, 'Access-Control-Allow-Methods', method, ...allowed]
 }
 
 /** CORS headers of the response; none for a request without foreign origin. Throws a Refusal. */

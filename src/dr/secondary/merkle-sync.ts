@@ -165,7 +165,7 @@ export class EntryCopier {
   async #fetch(): Promise<void> {
     const { link, progress, signal, onDamaged, write } = this.#options
     if (this.#missing.length === 0) return
-    const asked = new Set(this.#missing)
+    const requested = new Set(this.#missing)
     this.#missing = []
     let entries: ReplicaEntry[] = []
     let [bytes, asOf] = [0, 0]
@@ -176,19 +176,19 @@ export class EntryCopier {
       entries = []
       bytes = 0
     }
-    for await (const read of fetchEntries(link, [...asked], signal)) {
+    for await (const read of fetchEntries(link, [...requested], signal)) {
       if (bytes >= COPIED_BYTES || read.sequence !== asOf) await flush()
       asOf = read.sequence
       if (read.damaged.length > 0) onDamaged(read.damaged)
       for (const entry of read.entries) {
-        if (!asked.delete(entry.path)) throw new LinkError('malformed', 'entry was not requested')
+        if (!requested.delete(entry.path)) throw new LinkError('malformed', 'entry was not requested')
         entries.push(entry)
         bytes += entry.path.length + entry.value.length
       }
     }
     await flush()
     // The rest was deleted after the listing; the log has the deletions.
-    progress.done += asked.size
+    progress.done += requested.size
   }
 
   async #remove(): Promise<void> {

@@ -46,8 +46,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'change anything, collect allocations by a GET',
-    before: 'if (!asksToSendToken(headers) || !isOffered(asked))',
-    after: 'if (!isOffered(asked))',
+    before: 'if (!asksToSendToken(headers) || !isOffered(method))',
+    after: 'if (!isOffered(method))',
     test: 'test/http/cross-origin.test.ts',
   },
   {
