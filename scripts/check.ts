@@ -1,5 +1,5 @@
 /**
- * Static checks: lint with types, format and the word list, concurrently, because none of them uses two processors. The output of
+ * Static checks: types, lint, format and the word list, concurrently, because none of them uses two processors. The output of
  * each one is printed when it has ended. One failure fails the whole check.
  *
  *     npm run check
@@ -7,7 +7,7 @@
 import { spawn } from 'node:child_process'
 import { text } from 'node:stream/consumers'
 
-const CHECKS = ['lint', 'format:check', 'words']
+const CHECKS = ['types', 'lint', 'format:check', 'words']
 
 /** Runs a script of package.json; resolves with whether it passed. */
 async function passes(name: string): Promise<boolean> {

@@ -30,7 +30,7 @@ import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { type ActiveLease, type HaBucket, isReporting, type MemberState } from './lease/lease.ts'
 import { type OpenParts, openParts } from './open-parts.ts'
 import type { MissingReplica } from './replica-monitor.ts'
-import { requestNewestRow } from './newest-row.ts'
+import { type ActiveRows, requestActiveRows } from './active-rows.ts'
 import { beginTerm } from './begin-term.ts'
 import { StreamCommitLog } from './stream/stream-commit-log.ts'
 
@@ -176,10 +176,10 @@ export class HaServer {
     this.#parts?.stream.skipBatchDelay()
   }
 
-  /** Newest row of the active server, see `requestNewestRow`. */
-  newestRow(): Promise<number | undefined> {
+  /** See `requestActiveRows`. */
+  activeRows(): Promise<ActiveRows | undefined> {
     const { connection, lease } = this.#parts ?? {}
-    return requestNewestRow(connection, this.#options.region, lease?.holder?.serverId)
+    return requestActiveRows(connection, this.#options.region, lease?.holder?.serverId)
   }
 
   /**

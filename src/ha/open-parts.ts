@@ -1,7 +1,7 @@
 /** The parts of a member that need NATS: opened once it answers, and served to the other members. */
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault } from '../platform/errors.ts'
-import { serveNewestRow } from './newest-row.ts'
+import { serveActiveRows } from './active-rows.ts'
 import { serveCopies } from './copy/member-copy.ts'
 import type { HaServerOptions } from './ha-options.ts'
 import { LeaderPlacement } from './leader-placement.ts'
@@ -53,7 +53,8 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     placement.start()
     monitor.start()
     serveCopies({ connection, region, serverId, store, logger })
-    serveNewestRow({ connection, region, serverId, row: () => store.position().sequence, isServing })
+    const rows = () => ({ newest: store.position().sequence, visible: store.visibleRow })
+    serveActiveRows({ connection, region, serverId, rows, isServing })
     return { connection, stream, bucket, lease, follower, reports, placement, replicas: monitor }
   } catch (error) {
     await connection.close()

@@ -32,8 +32,8 @@ export class HaSubjects {
     return `${this.#prefix}.nats`
   }
 
-  /** Request for the newest row of the active server. */
-  newestRow(serverId: string): string {
+  /** Request for the rows of the active server. */
+  activeRows(serverId: string): string {
     return `${this.#prefix}.row.${serverId}`
   }
 

@@ -132,7 +132,7 @@ export class HaPart implements HaSide {
       clusterName: config.name,
       logger,
       rootKey: () => this.#core().barrier.standby.copy(),
-      readIndex: new ReadIndex(() => this.#server.newestRow()),
+      readIndex: new ReadIndex(() => this.#server.activeRows()),
       skipBatchDelay: () => this.#server.skipBatchDelay(),
       activeMs: () => this.#server.lease?.holder?.clockMs ?? 0,
     })

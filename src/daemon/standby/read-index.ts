@@ -3,24 +3,25 @@
  * while one is in flight share the next one, which is sent after all of them have arrived: the row includes everything that was
  * acknowledged before any of them.
  */
-export interface ConfirmedRow {
-  readonly row: number
-  /** When it was requested, by the monotonic clock. */
+import type { ActiveRows } from '../../ha/active-rows.ts'
+
+export interface ConfirmedRows extends ActiveRows {
+  /** When they were requested, by the monotonic clock. */
   readonly requestedAtMs: number
 }
 
 export class ReadIndex {
   /** Resolves to undefined if no active server answers. Must not reject. */
-  readonly #requestRow: () => Promise<number | undefined>
-  #inFlight: Promise<ConfirmedRow | undefined> | undefined
+  readonly #requestRows: () => Promise<ActiveRows | undefined>
+  #inFlight: Promise<ConfirmedRows | undefined> | undefined
   /** The request after the one in flight. */
-  #next: Promise<ConfirmedRow | undefined> | undefined
+  #next: Promise<ConfirmedRows | undefined> | undefined
 
-  constructor(requestRow: () => Promise<number | undefined>) {
-    this.#requestRow = requestRow
+  constructor(requestRows: () => Promise<ActiveRows | undefined>) {
+    this.#requestRows = requestRows
   }
 
-  request(): Promise<ConfirmedRow | undefined> {
+  request(): Promise<ConfirmedRows | undefined> {
     if (!this.#inFlight) return (this.#inFlight = this.#send())
     this.#next ??= this.#inFlight.then(() => {
       this.#next = undefined
@@ -29,11 +30,11 @@ export class ReadIndex {
     return this.#next
   }
 
-  async #send(): Promise<ConfirmedRow | undefined> {
+  async #send(): Promise<ConfirmedRows | undefined> {
     const requestedAtMs = performance.now()
-    const row = await this.#requestRow()
+    const rows = await this.#requestRows()
     // Before any caller continues: its next read needs a new request.
     if (!this.#next) this.#inFlight = undefined
-    return row === undefined ? undefined : { row, requestedAtMs }
+    return rows && { ...rows, requestedAtMs }
   }
 }

@@ -5,14 +5,16 @@
  * its entries are added to the entry set, so each read is still compared with what the active server wrote. Changes of secrets need nothing
  * else; after a change of mounts, policies, tokens or settings the core is opened again before the next read.
  *
- * A read is current: after the request has arrived, the standby requests the newest row of the active server (`read-index.ts`), and answers
- * when it has applied that row. A client that states how old the entries may be (`Cache-Control: max-age`), or which state it requires
+ * A read is current: after the request has arrived, the standby requests the newest row of the active server (`read-index.ts`), and reads
+ * when it has applied that row. If it has applied later ones by then, it answers when the active server has applied them too: a read there
+ * must not return an older state afterwards. A client that states how old the entries may be (`Cache-Control: max-age`), or which state it requires
  * (`X-Vault-Index`), is answered without that request if the last one was made less than a second ago. Tokens, policies, audit devices and
  * quotas are as old as the entries, so the client does not decide how old they may be.
  *
  * Everything else is forwarded: requests that change state, such as reads that issue leases, tokens with limited uses, wrapped responses
  * and second factors; all requests while an audit device or a rate limit quota is enabled; and each read that fails here.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Barrier } from '../../storage/barrier/barrier.ts'
 import { type CoreOptions, SecretsCore } from '../../secrets/core.ts'
 import { secretsOperations } from '../../secrets/request/handle.ts'
@@ -33,8 +35,10 @@ import type { ReadIndex } from './read-index.ts'
 
 /** Tokens and policies are never older than this, also if the client accepts older ones. */
 const AGE_MAX_MS = 1000
-/** Time for the row that a read requires to be applied here. */
+/** Time for the row that a read requires to be applied, here and at the active server. */
 const APPLIED_MS = 500
+/** Pause between requests while the active server applies a group. */
+const VISIBLE_POLL_MS = 2
 /** Entries outside the mounts that change often and do not concern the read core. */
 const UNREAD = new Set(['core/head', 'core/encryptions'])
 const AUDIT_DEVICES = 'core/audit/'
@@ -147,10 +151,12 @@ export class StandbyReads {
     try {
       const operation = this.#answerable(name, call)
       const version = this.#version
-      if (!operation || !(await this.#isCurrent(call.raw))) return undefined
+      const visible = operation && (await this.#whenCurrent(call.raw))
+      if (visible === undefined) return undefined
       const current = version === this.#version ? operation : this.#answerable(name, call)
       const answer = await current?.run(call.raw, call, undefined)
-      return answer instanceof WholeAnswer && answer.status < 500 ? answer : undefined
+      if (!(answer instanceof WholeAnswer) || answer.status >= 500) return undefined
+      return (await this.#isVisible(visible)) ? answer : undefined
     } catch {
       return undefined
     }
@@ -205,17 +211,37 @@ export class StandbyReads {
     }
   }
 
-  /** Resolves when the entries are as new as the request requires; to false if that takes too long. */
-  async #isCurrent(raw: RawInput): Promise<boolean> {
+  /**
+   * Resolves when the entries are as new as the request requires, to the newest row that is known to be visible at the active server, or
+   * Infinity if the answer may be older or newer than its reads; to undefined if that takes too long.
+   */
+  async #whenCurrent(raw: RawInput): Promise<number | undefined> {
     const { readIndex, store } = this.#options
     const required = requiredRow(raw, store.clusterId)
     const ageMs = Math.min(requiredAge(raw) ?? 0, AGE_MAX_MS)
     const isWithin = (ms: number) => performance.now() - this.#currentAtMs <= ms
-    if (required !== undefined && (await this.#hasApplied(required)) && isWithin(AGE_MAX_MS)) return true
-    if (ageMs > 0 && isWithin(ageMs)) return true
+    if (required !== undefined && (await this.#hasApplied(required)) && isWithin(AGE_MAX_MS)) return Infinity
+    if (ageMs > 0 && isWithin(ageMs)) return Infinity
     const confirmed = await readIndex.request()
-    if (!confirmed || !(await this.#hasApplied(confirmed.row))) return false
+    if (!confirmed || !(await this.#hasApplied(confirmed.newest))) return undefined
     this.#currentAtMs = Math.max(this.#currentAtMs, confirmed.requestedAtMs)
+    return confirmed.visible
+  }
+
+  /** Resolves when all rows that a read has included are visible at the active server; to false if that takes too long. */
+  async #isVisible(visible: number): Promise<boolean> {
+    const { readIndex, store } = this.#options
+    if (visible === Infinity) return true
+    const included = store.position().sequence
+    const endMs = performance.now() + APPLIED_MS
+    let known = visible
+    while (known < included) {
+      if (performance.now() > endMs) return false
+      const confirmed = await readIndex.request()
+      if (!confirmed) return false
+      known = confirmed.visible
+      if (known < included) await sleep(VISIBLE_POLL_MS)
+    }
     return true
   }
 

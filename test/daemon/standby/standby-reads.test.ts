@@ -13,6 +13,7 @@ import { identityEngine } from '../../../src/secrets/identity/identity-engine.ts
 import { systemEngine } from '../../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../../src/secrets/tokens/token-engine.ts'
 import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { addKv, expectStatus, tokenWith, writeSecret } from '../../helpers/kv-world.ts'
 import { MemberStore, MemoryStream } from '../../helpers/member-stores.ts'
@@ -28,8 +29,10 @@ interface Pair {
   isReachable: boolean
   /** Of the active server, as the standby knows it. */
   clockMs: number
-  /** Number of requests to the active server for its newest row. */
+  /** Number of requests to the active server for its rows. */
   indexRequests: number
+  /** Number of rows of the stream that the active server has not applied. */
+  unapplied: number
   /** Status of the standby's own answer; undefined if it forwards the request. */
   status(headers?: Readonly<Record<string, string>>, path?: string): Promise<number | undefined>
 }
@@ -53,6 +56,7 @@ async function openPair(t: TestContext): Promise<Pair> {
     isReachable: true,
     clockMs: 1,
     indexRequests: 0,
+    unapplied: 0,
   }
   const reads = new StandbyReads({
     store: standby.store,
@@ -65,7 +69,9 @@ async function openPair(t: TestContext): Promise<Pair> {
     rootKey: () => openRootKey(active.store, active.unsealKey) ?? Buffer.alloc(0),
     readIndex: new ReadIndex(async () => {
       pair.indexRequests++
-      return pair.isReachable ? active.store.position().sequence : undefined
+      if (!pair.isReachable) return undefined
+      const { store } = active
+      return { newest: store.position().sequence - pair.unapplied, visible: store.visibleRow - pair.unapplied }
     }),
     skipBatchDelay: () => undefined,
     activeMs: () => pair.clockMs,
@@ -151,6 +157,22 @@ test('max-age and X-Vault-Index do not make tokens and policies older than a sec
   assert.equal(pair.indexRequests, indexRequests)
   nowMs += 1001
   for (const headers of [OLD, state, { ...OLD, ...state }]) assert.equal(await pair.status(headers), undefined)
+})
+
+test('a standby does not answer with a change before reads at the active server include it', async (t) => {
+  const pair = await openPair(t)
+  const path = 'secret/data/b'
+  await writeSecret(pair.active, 'b', { value: 'two' })
+  await pair.standby.follow()
+  pair.unapplied = 1
+  const { indexRequests } = pair
+  const answer = pair.status({}, path)
+  await eventually(() => pair.indexRequests > indexRequests + 2)
+  pair.unapplied = 0
+  assert.equal(await answer, 200)
+  pair.unapplied = 1
+  assert.equal(await pair.status({}, path), undefined)
+  assert.equal(await pair.status(OLD, path), 200)
 })
 
 test('while an audit device is enabled, reads are forwarded', async (t) => {
