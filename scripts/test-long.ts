@@ -225,6 +225,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves:
       'in 100 rounds of kills, pauses, partitions, full disks and clock steps the history of 20 clients of a high availability cluster is linearizable (needs root)',
   },
+  'ha-kills': {
+    files: ['test/long/ha/kills.test.ts'],
+    env: { OUTPOST_SEED: String(Date.now() % 1e9) },
+    proves:
+      'the history of 5 clients is linearizable while the active server is killed, and a killed NATS server is reported',
+  },
   'ha-defects': {
     files: ['test/long/ha/workload.test.ts', 'test/long/ha/planted-defects.test.ts'],
     env: {},
