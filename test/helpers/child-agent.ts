@@ -96,7 +96,7 @@ export async function startChildAgent(t: TestContext, options: { without?: 'inot
 async function unchanging(look: () => number): Promise<number> {
   let last = look()
   for (let sinceMs = performance.now(); performance.now() - sinceMs < REST_MS; ) {
-    await delay(10)
+    await delay(50)
     const now = look()
     if (now !== last) sinceMs = performance.now()
     last = now

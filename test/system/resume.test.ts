@@ -18,9 +18,9 @@ import { ALLOC_ID } from '../helpers/tail-host.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const MIB = 2 ** 20
-const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 12) * MIB
-const KILLS = Number(process.env['RESUME_KILLS'] ?? 3)
-const FOLLOWERS = Number(process.env['RESUME_FOLLOWERS'] ?? 30)
+const TOTAL_BYTES = Number(process.env['RESUME_MIB'] ?? 6) * MIB
+const KILLS = Number(process.env['RESUME_KILLS'] ?? 2)
+const FOLLOWERS = Number(process.env['RESUME_FOLLOWERS'] ?? 10)
 const FILES_KEPT = 10
 /** Between two kills no more is read than stays on the disk: a plain cursor counts from where its answer began. */
 const FILE_BYTES = Math.ceil((1.5 * TOTAL_BYTES) / (KILLS + 1) / FILES_KEPT)

@@ -12,7 +12,7 @@ import { eventually } from '../helpers/eventually.ts'
 const MIB = 2 ** 20
 const RSS_MAX = 250 * MIB
 /** Of one log at once. */
-const FOLLOWERS = Number(process.env['OUTPOST_FOLLOWERS'] ?? 300)
+const FOLLOWERS = Number(process.env['OUTPOST_FOLLOWERS'] ?? 100)
 /** What the agent may grow by with them: a share of each follower, and what any load costs. */
 const FOLLOWERS_RSS_MAX = (100 + 0.15 * FOLLOWERS) * MIB
 /** Of a log that nobody reads: more than the memory that the agent may use. */

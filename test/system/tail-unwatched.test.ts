@@ -10,7 +10,7 @@ test('random runs without file watches deliver every byte once', { timeout: 240_
   const files = ['tail-stream-property.test.ts', 'logs-property.test.ts'].map((name) => `${HOST_TESTS}/${name}`)
   const script = 'echo 0 > /proc/sys/user/max_inotify_watches && exec "$@"'
   // The runner refuses to be run by another one, unless it does not know.
-  const env: NodeJS.ProcessEnv = { ...process.env, TAIL_RUNS: process.env['TAIL_RUNS'] ?? '30' }
+  const env: NodeJS.ProcessEnv = { ...process.env, TAIL_RUNS: process.env['TAIL_RUNS'] ?? '15' }
   delete env['NODE_TEST_CONTEXT']
   const child = spawn('unshare', ['-Ur', 'sh', '-c', script, 'sh', process.execPath, '--test', ...files], { env })
   let output = ''

@@ -16,7 +16,7 @@ const SILENCE_MS = 4000
 const BEAT_MS = 50
 
 /** Multiple of three. */
-const ROUNDS = Number(process.env['OUTPOST_LINK_CUTS'] ?? 12)
+const ROUNDS = Number(process.env['OUTPOST_LINK_CUTS'] ?? 6)
 const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 
 test(`a link that is cut again and again, anywhere, loses nothing (OUTPOST_SEED=${seed})`, async (t) => {
@@ -42,7 +42,7 @@ test(`a link that is cut again and again, anywhere, loses nothing (OUTPOST_SEED=
   }
   proxy.bytesLeft = Number.POSITIVE_INFINITY
   await untilSame(primary, secondary)
-  assert.equal(secondary.text('before/7'), undefined)
+  assert.equal(secondary.text(`before/${ROUNDS - 1}`), undefined)
   assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.corrupted_root, false)
 })
 

@@ -29,7 +29,7 @@ async function opened(t: TestContext, kv: KvOptions = {}): Promise<Opened> {
 
 /** The long form has 1,000 of each. */
 const WRITES = Number(process.env['OUTPOST_WATCH_WRITES'] ?? 60)
-const STREAMS = Number(process.env['OUTPOST_WATCH_STREAMS'] ?? 200)
+const STREAMS = Number(process.env['OUTPOST_WATCH_STREAMS'] ?? 60)
 
 const lastOf = (stream: WatchStream) => stream.lines().at(-1)
 

@@ -18,7 +18,7 @@ import { Random } from '../../helpers/frames.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-const OPERATIONS = Number(process.env['CRASH_OPERATIONS'] ?? 400)
+const OPERATIONS = Number(process.env['CRASH_OPERATIONS'] ?? 200)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
 const WORKERS = 64
 /** Before a kill. */

@@ -260,7 +260,7 @@ test('a restore that is killed at any time leaves either the old or the new stat
   const directory = temporaryDirectory(t)
   const path = join(directory, 'secrets.db')
   const first = await SqliteStore.open(path)
-  const kills = Number(process.env['KILLS'] ?? 3)
+  const kills = Number(process.env['KILLS'] ?? 2)
   await fill(first, kills > 3 ? 1500 : 800, 1)
   const snapshot = join(directory, 'snapshot')
   writeFileSync(snapshot, await saved(first))

@@ -1,9 +1,9 @@
-/** A short round of `test/long/ha`: the active server is killed while clients use all servers. */
+/** A short round without root: the active server is killed while clients use all servers. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { eventually } from '../helpers/eventually.ts'
-import { haRound } from '../helpers/ha/round.ts'
-import { startHaCluster } from '../helpers/ha-cluster.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { haRound } from '../../helpers/ha/round.ts'
+import { startHaCluster } from '../../helpers/ha-cluster.ts'
 
 const WARNED_MS = 60_000
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 1)
