@@ -68,3 +68,37 @@ test('a check with a warning is no ok, and names what is missing', { skip: whyNo
     await expectNoAxeViolations(page, `warning of a check, ${colorScheme}`)
   }
 })
+
+test('a host whose heartbeat is late shows the age of the last one', { skip: whyNoChromium() }, async (t) => {
+  const { url } = await startHost(t, () => undefined)
+  const { page } = await openUi(t, { url, path: '/hosts', token: OPS })
+  const status = page.getByRole('table', { name: 'Hosts' }).locator('.table-row').getByRole('cell').nth(1)
+  await status.getByText('ready').waitFor()
+  assert.equal(await status.innerText(), 'ready')
+  // As of a server whose agent was killed: test/cluster/api/nodes-operations.test.ts.
+  await page.route(/\/v1\/nodes?[/?]/, async (route) => {
+    const found: object | object[] = await (await route.fetch()).json()
+    const late = route.request().url().includes('heartbeat_age=true') ? { SecondsSinceHeartbeat: 21 } : {}
+    await route.fulfill({
+      json: Array.isArray(found) ? found.map((host) => ({ ...host, ...late })) : { ...found, ...late },
+    })
+  })
+  // Without a reload of the page, within a few seconds.
+  await status.getByText(/^last heartbeat 2\d sec\. ago$/).waitFor({ timeout: 8000 })
+  assert.match(await status.innerText(), /^ready/)
+  assert.match((await status.locator('time').getAttribute('title')) ?? '', /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/)
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme })
+    await expectNoAxeViolations(page, `late heartbeat, ${colorScheme}`)
+  }
+  await page.setViewportSize({ width: 360, height: 700 })
+  const isCut = `(({ clientWidth, scrollWidth }) => scrollWidth > clientWidth)(document.querySelector('.heartbeat').closest('.cell'))`
+  assert.equal(await page.evaluate(isCut), false, 'it fits a narrow screen')
+  await page.setViewportSize({ width: 1280, height: 800 })
+  assert.equal(await page.evaluate(isCut), false, 'it fits a wide screen')
+  await page.getByRole('link', { name: 'web-host' }).click()
+  await page
+    .locator('.host-status')
+    .getByText(/^last heartbeat 2\d sec\. ago$/)
+    .waitFor()
+})
