@@ -128,7 +128,7 @@ export class BenchPage {
   /** Frames of a script that returns them. */
   async frames(script: string, browser: BenchBrowser): Promise<MeasuredFrames> {
     const cpu = await browser.watchCpu()
-    const frames = (await this.page.evaluate(script)) as Frames
+    const frames = await this.page.evaluate<Frames>(script)
     return { ...frames, cpuMsPerFrame: (cpu.seconds() * 1000) / frames.intervals.length }
   }
 
@@ -137,13 +137,13 @@ export class BenchPage {
     const cpu = await browser.watchCpu()
     await this.page.evaluate('bench.startFrames()')
     return async () => {
-      const frames = (await this.page.evaluate('bench.endFrames()')) as Frames
+      const frames = await this.page.evaluate<Frames>('bench.endFrames()')
       return { ...frames, cpuMsPerFrame: (cpu.seconds() * 1000) / frames.intervals.length }
     }
   }
 
   async numbers(script: string): Promise<readonly number[]> {
-    return (await this.page.evaluate(script)) as readonly number[]
+    return this.page.evaluate<readonly number[]>(script)
   }
 
   /** The text of the first element that matches; empty if none does. */
@@ -153,7 +153,7 @@ export class BenchPage {
 
   async texts(selector: string): Promise<readonly string[]> {
     const script = `[...document.querySelectorAll(${JSON.stringify(selector)})].map((each) => each.textContent)`
-    return (await this.page.evaluate(script)) as readonly string[]
+    return this.page.evaluate<readonly string[]>(script)
   }
 
   /** What the clock of this process shows when `performance.now()` of the page is 0. Both are the kernel's monotonic clock. */

@@ -25,6 +25,8 @@ export interface Check {
   /** `listening`, `disk`, `nats`, `storage`, `seal`, `secrets_core`, `audit`, `roster`, `ha`, `replication`, `secrets-login`. */
   readonly name: string
   readonly now: () => CheckResult
+  /** The warnings of the report that belong to this check. */
+  readonly warnings?: () => readonly string[]
 }
 
 /**
@@ -35,13 +37,21 @@ export type ReadinessRole = 'active' | 'standby' | 'fenced'
 
 export type HaMode = 'active' | 'standby'
 
+interface CheckReport {
+  readonly name: string
+  readonly state: 'ok' | 'failing'
+  readonly reason: string
+  /** Those of the report that belong to this check. Absent without any. */
+  readonly warnings?: readonly string[]
+}
+
 export interface ReadinessReport {
   /** All checks are ok. */
   readonly ready: boolean
   readonly role: ReadinessRole
   /** Role among the servers of a highly available core. A standby forwards requests, so it is ready. Absent without one. */
   readonly ha_mode?: HaMode
-  readonly checks: readonly { readonly name: string; readonly state: 'ok' | 'failing'; readonly reason: string }[]
+  readonly checks: readonly CheckReport[]
   /** Conditions that do not affect service but need a change. */
   readonly warnings: readonly string[]
 }
@@ -88,9 +98,10 @@ export class Readiness {
   }
 
   report(): ReadinessReport {
-    const checks = this.#options.checks().map(({ name, now }) => {
+    const checks = this.#options.checks().map(({ name, now, warnings }): CheckReport => {
       const { ok, reason } = resultOf(now)
-      return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
+      const own = warnings?.() ?? []
+      return { name, state: ok ? 'ok' : 'failing', reason, ...(own.length > 0 && { warnings: own }) }
     })
     const role = this.#options.role?.() ?? 'active'
     const mode = this.#options.haMode?.()

@@ -39,11 +39,17 @@ function labelsOf(series: readonly Series[], families: ReadonlyMap<string, strin
   return found
 }
 
+interface ReadyCheck {
+  readonly state: string
+  readonly reason: string
+  readonly warnings?: readonly string[]
+}
+
 export interface Ready {
   readonly status: number
   readonly ready: boolean
   /** By name. */
-  readonly checks: Readonly<Record<string, { readonly state: string; readonly reason: string }>>
+  readonly checks: Readonly<Record<string, ReadyCheck>>
   readonly warnings: readonly string[]
 }
 
@@ -51,7 +57,7 @@ export async function readinessOf({ url }: { readonly url: string }): Promise<Re
   const response = await fetch(`${url}/v1/agent/ready`)
   const told = (await response.json()) as {
     ready: boolean
-    checks: { name: string; state: string; reason: string }[]
+    checks: (ReadyCheck & { name: string })[]
     warnings: string[]
   }
   const checks = Object.fromEntries(told.checks.map(({ name, ...rest }) => [name, rest]))

@@ -69,6 +69,8 @@ export interface FleetServer {
   readonly port: number
   readonly api: ServerApi
   readonly roster: Roster
+  /** Of the roster. */
+  readonly clock: { aheadMs: number }
   readonly logger: ReturnType<typeof recordingLogger>
   /** Nodes that received a request to collect garbage. */
   readonly collected: string[]
@@ -91,7 +93,9 @@ export async function startFleetServer(
   logs: AnyOperation = noLogs,
 ): Promise<FleetServer> {
   const logger = recordingLogger()
-  const roster = new Roster({ store: NO_STORE, logger })
+  const clock = { aheadMs: 0 }
+  const now = () => ({ monotonicMs: performance.now() + clock.aheadMs, wallMs: Date.now() })
+  const roster = new Roster({ store: NO_STORE, logger, now })
   const collected: string[] = []
   let who = root
   const api = new ServerApi({
@@ -125,6 +129,7 @@ export async function startFleetServer(
     port,
     api,
     roster,
+    clock,
     logger,
     collected,
     say(node, allocations = []) {

@@ -73,7 +73,9 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await (secondary.agent as AgentHere).stop()
     await eventually(async () => (await rowOf())?.connection_status === 'disconnected', 'the status shows it')
     assert.match(await replication(), /secondary "berlin" disconnected for \d+ s \(.+\)/)
-    assert.match((await readinessOf(primary.agent)).warnings.join('\n'), /DR secondary "berlin" disconnected/)
+    const { checks, warnings: all } = await readinessOf(primary.agent)
+    assert.match(all.join('\n'), /DR secondary "berlin" disconnected/)
+    assert.deepEqual(checks['replication']?.warnings, all, 'the warning belongs to the check')
     assert.equal(await gauge('secondary_connected'), 0)
     assert.equal((await metricsOf(primary.agent)).value('outpost_replication_expected'), 1)
     // Nothing is committed meanwhile.

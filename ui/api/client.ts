@@ -34,6 +34,8 @@ export interface RequestOptions {
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal | undefined
+  /** What a policy must grant, if it is not that of the method: a POST creates or updates. */
+  readonly capability?: 'create' | undefined
 }
 
 /** Returns the token of the session, if any. Set by the session, which depends on this file. */
@@ -89,8 +91,21 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
     throw new ApiError(0, 'The server does not respond. Check that it runs and that its address is correct.')
   })
   if (response.status === 403 && isOfSession) onRefusal()
-  if (response.status >= 400) throw await errorOf(response)
+  if (response.status >= 400)
+    throw await errorOf(response, response.status === 403 && isOfSession ? needOf(path, options) : '')
   return response
+}
+
+/** What the secrets core answers if the token may not do this. It names neither the path nor the capability. */
+const DENIED = 'permission denied'
+
+const CAPABILITIES: Readonly<Record<string, string>> = { GET: 'read', DELETE: 'delete', PATCH: 'patch' }
+
+/** What a policy must grant for a request to the secrets core. */
+function needOf(path: string, { capability, method = 'GET', query = {} }: RequestOptions): string {
+  const listed = query['scan'] === true ? 'scan' : query['list'] === true ? 'list' : undefined
+  const needed = capability ?? listed ?? CAPABILITIES[method] ?? 'update'
+  return `this needs the capability "${needed}" on ${decodeURIComponent(path.replace('/v1/', ''))}`
 }
 
 /** Of a text that is shown. A host may send any text. */
@@ -104,13 +119,17 @@ export function withoutErrorList(text: string): string {
     .trim()
 }
 
-async function errorOf(response: Response): Promise<ApiError> {
+/** `need` is added to a refusal that does not name it. */
+async function errorOf(response: Response, need: string): Promise<ApiError> {
   const text = await response.text().catch(() => '')
   try {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
-    if (errors.length > 0)
-      return new ApiError(response.status, errors.map(withoutErrorList).join('; ').slice(0, ERROR_CHARS_MAX), data)
+    if (errors.length > 0) {
+      const message = errors.map(withoutErrorList).join('; ')
+      const whole = message === DENIED && need !== '' ? `${message}: ${need}` : message
+      return new ApiError(response.status, whole.slice(0, ERROR_CHARS_MAX), data)
+    }
     if (isObject(data)) return new ApiError(response.status, `status ${response.status}`, data)
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.

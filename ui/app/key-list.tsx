@@ -1,7 +1,7 @@
 import { type KeyBinding, keyGroups } from './keys.ts'
 
 function shownKey(key: string): string {
-  return key.replace('Mod+', 'Ctrl/⌘ ').replace('Arrow', '')
+  return key.replace('Mod+', 'Ctrl/⌘ ').replace('enter', 'Enter').replace('Arrow', '')
 }
 
 /** A key, or the keys of a sequence. */

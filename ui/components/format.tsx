@@ -92,7 +92,13 @@ const BADGE_KINDS: Readonly<Record<string, string>> = {
   'not initialized': 'bad',
 }
 
+interface BadgeProps {
+  readonly state: string
+  /** The state may be over already. */
+  readonly isDoubtful?: boolean
+}
+
 /** A state as a word with a colour. */
-export function Badge({ state }: { readonly state: string }) {
-  return <span class={`badge badge-${BADGE_KINDS[state] ?? 'neutral'}`}>{state}</span>
+export function Badge({ isDoubtful, state }: BadgeProps) {
+  return <span class={`badge badge-${isDoubtful ? 'warning' : (BADGE_KINDS[state] ?? 'neutral')}`}>{state}</span>
 }

@@ -7,7 +7,7 @@ import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { sortedAllocations } from './allocations-operations.ts'
 import { readOne, streamList } from './listing.ts'
 import { ALLOCATION_FILTER_FIELDS, allocationValue, filteredAllocation } from './nomad-allocation.ts'
-import { filteredNode, NODE_FILTER_FIELDS, nodeStubText, nodeValue } from './nomad-node.ts'
+import { filteredNode, heartbeatFact, listedNodeText, NODE_FILTER_FIELDS, nodeValue } from './nomad-node.ts'
 import {
   LIST_ENDPOINT,
   listFields,
@@ -34,12 +34,18 @@ const meta: Field<readonly (readonly [string, string])[]> = {
       .map(([name, value]): [string, string] => [name.slice('meta.'.length), value]),
 }
 
+const heartbeatAge = queryBoolean({
+  description: 'Include SecondsSinceHeartbeat for a ready node whose heartbeat is late',
+  fallback: false,
+})
+
 const nodesFields = {
   ...listFields,
   prefix: prefixField,
   meta,
   resources: queryBoolean({ description: 'Include resources', fallback: false }),
   os: queryBoolean({ description: 'Include the name of the operating system', fallback: false }),
+  heartbeat_age: heartbeatAge,
   status_time: queryBoolean({
     description: 'Include StatusUpdatedAt, the time of the last change of the status',
     fallback: false,
@@ -75,7 +81,10 @@ export const nodes = handle(
           },
           isVisible: hasMetadata,
           tokenOf: ({ node }) => node.id,
-          text: (record) => nodeStubText(record, input),
+          text: (record) => {
+            const lateMs = input.heartbeat_age ? roster.lateHeartbeatMs(record.node.id) : undefined
+            return listedNodeText(record, input, lateMs)
+          },
           filtered: { fields: NODE_FILTER_FIELDS, value: filteredNode },
         },
         input,
@@ -85,7 +94,7 @@ export const nodes = handle(
   }),
 )
 
-const nodeFields = { id: pathParam('Full UUID of the node'), ...readFields }
+const nodeFields = { id: pathParam('Full UUID of the node'), heartbeat_age: heartbeatAge, ...readFields }
 
 export const node = handle(
   {
@@ -107,7 +116,8 @@ export const node = handle(
         if (!record) return undefined
         // Stock commands send their token to this address. The node reports it, so a compromised node would receive tokens;
         // without an address they use this server. With ACL off there are no tokens.
-        return { ...nodeValue(record), ...(call.identity === UNRESTRICTED ? {} : { HTTPAddr: '' }) }
+        const heartbeat = input.heartbeat_age ? heartbeatFact(queries.roster.lateHeartbeatMs(input.id)) : {}
+        return { ...nodeValue(record), ...heartbeat, ...(call.identity === UNRESTRICTED ? {} : { HTTPAddr: '' }) }
       }
       return readOne(queries, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
     },

@@ -17,12 +17,24 @@ export interface NodeStubOptions {
 /** Encoded stubs of each record, which is immutable, by combination of the options. */
 const texts = new WeakMap<NodeRecord, (string | undefined)[]>()
 
-/** A node in a list, as JSON. */
-export function nodeStubText(record: NodeRecord, options: NodeStubOptions): string {
+/** As JSON. */
+function nodeStubText(record: NodeRecord, options: NodeStubOptions): string {
   const form = (options.status_time ? 4 : 0) + (options.resources ? 2 : 0) + (options.os ? 1 : 0)
   let forms = texts.get(record)
   if (!forms) texts.set(record, (forms = []))
   return (forms[form] ??= JSON.stringify(nodeStub(record, options)))
+}
+
+/** Of a ready node whose heartbeat is late. */
+export function heartbeatFact(lateMs: number | undefined): { readonly SecondsSinceHeartbeat?: number } {
+  return lateMs === undefined ? {} : { SecondsSinceHeartbeat: Math.round(lateMs / 1000) }
+}
+
+/** A node in a list, as JSON. `lateMs` is not a part of the record, whose text is kept. */
+export function listedNodeText(record: NodeRecord, options: NodeStubOptions, lateMs: number | undefined): string {
+  const text = nodeStubText(record, options)
+  if (lateMs === undefined) return text
+  return `${text.slice(0, -1)},${JSON.stringify(heartbeatFact(lateMs)).slice(1)}`
 }
 
 function nodeStub(

@@ -144,6 +144,17 @@ export class Roster {
     for (const { record } of this.#nodes.values()) yield record
   }
 
+  /**
+   * Time since the last message of a ready node whose heartbeat is late: its agent may be dead, and is not down yet. Undefined for any
+   * other node. By the monotonic clock, and not a part of the record: it changes all the time.
+   */
+  lateHeartbeatMs(id: string): number | undefined {
+    const entry = this.#nodes.get(id)
+    if (!entry || entry.record.status !== 'ready') return undefined
+    const silentMs = this.#now().monotonicMs - entry.lastMessageMs
+    return silentMs > STALE_MS ? silentMs : undefined
+  }
+
   allocation(id: string): AllocationRecord | undefined {
     return this.#allocations.get(id)
   }
@@ -351,7 +362,9 @@ export class Roster {
     const { monotonicMs } = this.#now()
     let count = 0
     for (const [id, entry] of this.#nodes) {
-      if (id === ownNodeId || entry.record.status !== 'ready' || monotonicMs - entry.lastMessageMs <= STALE_MS) continue
+      // Its heartbeats do not arrive either, which says nothing about it.
+      if (id === ownNodeId) entry.lastMessageMs = monotonicMs
+      if (entry.record.status !== 'ready' || monotonicMs - entry.lastMessageMs <= STALE_MS) continue
       this.#setStatus(entry, 'disconnected', 'This server has no connection to NATS')
       count++
     }

@@ -78,7 +78,7 @@ export class HaMetrics {
 /** None without high availability, and while the server is sealed: the check `seal` has the reason. */
 export function haChecks(core: Pick<SecretsCore, 'isSealed' | 'options'> | undefined): Check[] {
   const { ha } = core?.options ?? {}
-  return ha && !core?.isSealed ? [{ name: 'ha', now: () => haState(ha) }] : []
+  return ha && !core?.isSealed ? [{ name: 'ha', now: () => haState(ha), warnings: () => haWarnings(core) }] : []
 }
 
 /** A standby is ready: it forwards requests. */

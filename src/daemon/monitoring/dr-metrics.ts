@@ -142,10 +142,14 @@ function namedFamilies(status: Status): Family[] {
 }
 
 /** None without replication. */
-export function replicationChecks(part: ReplicationPart | undefined): Check[] {
+export function replicationChecks(part: ReplicationPart | undefined, isSealed: () => boolean): Check[] {
   if (!part || part.mode === 'disabled') return []
   return [
-    { name: 'replication', now: () => (part.mode === 'primary' ? primaryState(part.last) : secondaryState(part.last)) },
+    {
+      name: 'replication',
+      now: () => (part.mode === 'primary' ? primaryState(part.last) : secondaryState(part.last)),
+      warnings: () => replicationWarnings(part, isSealed()),
+    },
   ]
 }
 

@@ -64,10 +64,10 @@ export function checksOf(parts: ReadinessParts): Check[] {
       ? [{ name: 'seal', now: () => sealState(core, replication?.refusal, cluster?.cores?.insteadOfInit) }]
       : []),
     ...(coreProbe ? [{ name: 'secrets_core', now: () => coreProbe.state }] : []),
-    ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
+    ...(core ? [{ name: 'audit', now: () => auditState(core), warnings: () => auditWarnings(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
     ...haChecks(core),
-    ...replicationChecks(replication),
+    ...replicationChecks(replication, () => core?.isSealed ?? false),
     ...loginChecks(login),
   ]
 }

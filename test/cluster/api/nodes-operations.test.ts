@@ -28,6 +28,26 @@ test('nodes are listed in the order of their IDs, with the headers of a read', a
   assert.equal(((await bare.json()) as unknown[]).length, 3)
 })
 
+test('a late heartbeat of a ready node has its age on request, in the list and of one node', async (t) => {
+  const server = await startFleetServer(t)
+  server.say(nodeOf(A))
+  const ages = async (path: string) => {
+    const { value } = await server.get(path)
+    return each(Array.isArray(value) ? value : [value], 'SecondsSinceHeartbeat')
+  }
+  assert.deepEqual(await ages('nodes?heartbeat_age=true'), [undefined])
+  server.clock.aheadMs = 14_900
+  server.say(nodeOf(B))
+  assert.deepEqual(await ages('nodes?heartbeat_age=true&status_time=true'), [15, undefined])
+  assert.deepEqual(await ages('nodes?heartbeat_age=true&pretty'), [15, undefined])
+  assert.deepEqual(await ages('nodes'), [undefined, undefined], 'as the compatible system')
+  assert.deepEqual(await ages(`node/${A}?heartbeat_age=true`), [15])
+  assert.deepEqual(await ages(`node/${A}`), [undefined])
+  server.clock.aheadMs = 31_000
+  server.roster.sweep()
+  assert.deepEqual(await ages('nodes?heartbeat_age=true'), [undefined, 16], 'a node that is down has none')
+})
+
 test('a list without nodes is an empty array and not null', async (t) => {
   const server = await startFleetServer(t)
   assert.equal((await server.get('nodes')).text, '[]')

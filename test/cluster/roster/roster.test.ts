@@ -367,6 +367,7 @@ test('without a connection to NATS nodes become disconnected and never down, and
     roster.markDisconnected(OTHER)
   }
   assert.deepEqual(statuses(), ['disconnected', 'ready'])
+  assert.equal(roster.lateHeartbeatMs(OTHER), undefined, 'the node of this process needs no heartbeat')
   assert.equal(logger.lines.filter(({ message }) => /state of nodes unknown/.test(message)).length, 1)
   // Connected again: after three more missed heartbeats it is down like any other.
   roster.resetHeartbeats()

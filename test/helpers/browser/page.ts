@@ -102,9 +102,9 @@ export async function expectNoAxeViolations(page: Page, what: string, rules?: re
   // Through the debugger, which the policy does not concern.
   if (!(await page.evaluate('"axe" in window'))) await page.evaluate(readFileSync(AXE, 'utf8'))
   const options = JSON.stringify({ resultTypes: ['violations'], runOnly: rules })
-  const violations = (await page.evaluate(
+  const violations = await page.evaluate<readonly AxeViolation[]>(
     `axe.run(document, ${options}).then(({ violations }) => violations)`,
-  )) as readonly AxeViolation[]
+  )
   const texts = violations.flatMap(({ help, id, nodes }) =>
     nodes.map(({ failureSummary, html }) => `${what}: ${id}: ${help}: ${html}\n${failureSummary ?? ''}`),
   )

@@ -40,7 +40,7 @@ async function listedKeys(page: Page): Promise<KeyTable> {
   await page.keyboard.press('?')
   const dialog = page.getByRole('dialog', { name: 'Keys' })
   await dialog.waitFor()
-  const groups = (await page.evaluate(LISTED)) as readonly ListedGroup[]
+  const groups = await page.evaluate<readonly ListedGroup[]>(LISTED)
   await page.keyboard.press('Escape')
   return new Map(
     groups.map(({ keys, title }) => {

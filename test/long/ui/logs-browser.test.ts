@@ -169,7 +169,7 @@ test('a search in the last lines is continued in the whole log', { skip, timeout
   await page.waitForSelector('text="1,000 lines"')
   await page.getByRole('button', { name: 'Errors' }).click()
   await page.waitForSelector('text="0 matches"')
-  await page.waitForSelector('text=Find searches these lines only')
+  await page.waitForSelector('text=No error in the 1,000 lines of this page.')
   await page.getByRole('button', { name: 'Filter the whole log' }).click()
   await page.waitForSelector('text="1 line"')
   assert.deepEqual(await page.locator('.log-text').allInnerTexts(), ['ERROR (1) of old'])

@@ -105,8 +105,7 @@ test('the list leads to the line where a job failed, with three clicks', { skip,
   await page.waitForSelector('text=this is the end of the log')
   assert.equal(await page.locator('.badge:text-is("Ended")').count(), 1)
   await page.getByRole('button', { name: 'Errors' }).click()
-  await page.waitForSelector('text=1 match')
-  await page.getByRole('button', { name: 'Previous match' }).click()
+  await page.waitForSelector('text=1 of 1')
   assert.equal(await page.locator('.log-selected .log-text').innerText(), 'row 2200 ERROR disk full')
   // Names are text.
   await page.goto(`${agent.url}/ui/logs?kind=jobs`)

@@ -1,9 +1,10 @@
 /** The columns of the list of hosts. */
 import type { Column, Sorting } from '../../components/data-table.tsx'
-import { Badge, formatBytes, Time } from '../../components/format.tsx'
+import { formatBytes, Time } from '../../components/format.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
 import { mayReadJobs } from '../../app/session.ts'
 import type { HostStub } from './host-filter.ts'
+import { HostStatus } from './host-status.tsx'
 import type { Poller } from './poller.ts'
 import type { HostUsage } from './usage.ts'
 import { UsageBar } from './usage-bar.tsx'
@@ -26,7 +27,8 @@ function addressOrder(address: string): string {
   return address.replaceAll(/\d+/g, (digits) => digits.padStart(3, '0'))
 }
 
-export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn[] {
+/** `hasLate`: a host of the list has a late heartbeat, which needs space. */
+export function hostColumns({ counts, usage }: HostPollers, hasLate: boolean): readonly HostColumn[] {
   // A host that is not ready is not read: its last reading is no longer its use.
   const usageOf = ({ ID, Status }: HostStub) => (Status === 'ready' ? usage.reading(ID)?.value : undefined)
   const live = (
@@ -66,12 +68,12 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     {
       id: 'status',
       title: 'Status',
-      width: '104px',
+      width: hasLate ? 'minmax(104px, 176px)' : '104px',
       isMain: true,
       order: ({ Status }) => Status,
-      cell: ({ Status, StatusDescription }) => (
-        <span title={visibleText(StatusDescription)}>
-          <Badge state={Status} />
+      cell: (host) => (
+        <span title={visibleText(host.StatusDescription)}>
+          <HostStatus {...host} />
         </span>
       ),
     },

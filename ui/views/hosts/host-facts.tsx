@@ -1,9 +1,11 @@
 /** What a host has reported about itself. */
 import { useState } from 'preact/hooks'
 import type { ServerNode } from '../../api/types.ts'
-import { Badge, formatBytes, Time } from '../../components/format.tsx'
+import { formatBytes, Time } from '../../components/format.tsx'
 import { Field } from '../../components/field.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
+import type { Host } from './host-api.ts'
+import { HostStatus } from './host-status.tsx'
 
 interface NodeProps {
   readonly node: ServerNode
@@ -15,7 +17,7 @@ function attribute({ Attributes }: ServerNode, ...names: readonly string[]): str
   return visibleText(found.filter((value) => value !== '').join(' '))
 }
 
-export function HostFacts({ node }: NodeProps) {
+export function HostFacts({ node }: { readonly node: Host }) {
   const memory = Number(attribute(node, 'memory.totalbytes'))
   const cores = attribute(node, 'cpu.numcores')
   const system = attribute(node, 'os.title') || attribute(node, 'os.name', 'os.version')
@@ -38,7 +40,7 @@ export function HostFacts({ node }: NodeProps) {
   return (
     <div class="card">
       <p class="host-status">
-        <Badge state={node.Status} />
+        <HostStatus {...node} />
         <span>
           since <Time at={node.StatusUpdatedAt * 1000} />
         </span>

@@ -4,6 +4,8 @@ import type { ServerNodes } from '../../api/types.ts'
 export type HostStub = ServerNodes[number] & {
   /** Seconds since the epoch. */
   readonly StatusUpdatedAt?: number
+  /** Of the last heartbeat, if it is late. By the clock of the browser: the server sends the age. */
+  readonly heartbeatAtMs?: number
 }
 
 export interface HostSearch {

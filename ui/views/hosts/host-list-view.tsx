@@ -14,9 +14,12 @@ import { type HostPollers, hostColumns, sortingOf } from './host-columns.tsx'
 import { countStatuses, filterHosts, type HostStub, parseSearch } from './host-filter.ts'
 import { Poller, type SweepProgress } from './poller.ts'
 
-const RELOAD_MS = 15_000
-const RELOAD_MANY_MS = 60_000
-const MANY = 1000
+/** By the number of hosts: a short list costs little, and a dead host is noticed early. */
+const RELOADS: readonly (readonly [hostsMax: number, everyMs: number])[] = [
+  [100, 5000],
+  [1000, 15_000],
+  [Infinity, 60_000],
+]
 const USAGE_MS = 10_000
 const COUNT_MS = 60_000
 /** Metadata is searched by the server. */
@@ -56,16 +59,14 @@ export default function HostListView() {
   const { query } = address.value
   const text = query.get('q') ?? ''
   const meta = JSON.stringify(parseSearch(useSettled(text)).meta)
-  const [isMany, setMany] = useState(false)
+  const [everyMs, setEveryMs] = useState<number>()
   const hosts = useResource<readonly HostStub[]>(
     (signal, showPart) => loadHosts(JSON.parse(meta), signal, showPart),
     [meta],
-    {
-      everyMs: isMany ? RELOAD_MANY_MS : RELOAD_MS,
-    },
+    { everyMs },
   )
   const count = hosts.data?.length ?? 0
-  useEffect(() => setMany(count > MANY), [count])
+  useEffect(() => setEveryMs(RELOADS.find(([hostsMax]) => count <= hostsMax)?.[1]), [count])
   return (
     <View title="Hosts" isFull>
       <div class="filters">
@@ -123,9 +124,10 @@ function HostTable({ hosts, isSelected }: HostTableProps) {
   const [text, status, sort] = [query.get('q') ?? '', query.get('status') ?? undefined, query.get('sort')]
   const isNarrow = useMedia(NARROW)
   const { counts, revision, usage } = usePollers()
+  const hasLate = hosts.some(({ heartbeatAtMs }) => heartbeatAtMs !== undefined)
   const columns = useMemo(
-    () => hostColumns({ counts, usage }).filter(({ isMain }) => !isNarrow || isMain),
-    [counts, usage, isNarrow],
+    () => hostColumns({ counts, usage }, hasLate).filter(({ isMain }) => !isNarrow || isMain),
+    [counts, usage, isNarrow, hasLate],
   )
   const sorting = sortingOf(sort, columns)
   const isLive = sorting !== undefined && columns[sorting.column]?.isLive === true

@@ -16,13 +16,15 @@ import { visibleText } from '../../app/invisible-characters.ts'
 import { CollectDialog } from './collect-dialog.tsx'
 import { isEnded } from './collection.ts'
 import { HostAllocations } from './host-allocations.tsx'
+import { type Host, readHost } from './host-api.ts'
 import { HostAttributes, HostEvents, HostFacts } from './host-facts.tsx'
 import { HostPlots } from './host-plots.tsx'
 import { MetadataEditor } from './metadata-editor.tsx'
 import { useNamespacePermissions } from './namespace-permissions.ts'
 import { TaskPlots } from './task-plots.tsx'
 
-const RELOAD_MS = 10_000
+const RELOAD_MS = 5000
+const RELOAD_ALLOCATIONS_MS = 10_000
 const TABS = [
   ['', 'Overview'],
   ['metadata', 'Metadata'],
@@ -33,9 +35,7 @@ const TABS = [
 const PARENTS = [{ title: 'Hosts', to: '/hosts' }]
 
 export default function HostView({ params: { node: nodeId = '' } }: ViewProps) {
-  const node = useResource((signal) => read('/v1/node/{id}', { params: { id: nodeId }, signal }), [nodeId], {
-    everyMs: RELOAD_MS,
-  })
+  const node = useResource((signal) => readHost(nodeId, signal), [nodeId], { everyMs: RELOAD_MS })
   if (node.data) {
     return (
       <>
@@ -60,14 +60,14 @@ function tabPath(nodeId: string, tab: string): string {
   return pathOf('hosts', nodeId) + (tab === '' ? '' : `?tab=${tab}`)
 }
 
-function KnownHost({ node }: { readonly node: ServerNode }) {
+function KnownHost({ node }: { readonly node: Host }) {
   const nodeId = node.ID
   const tab = address.value.query.get('tab') ?? ''
   const [collecting, setCollecting] = useState<{ readonly only?: string }>()
   const allocations = useResource(
     (signal) => read('/v1/node/{id}/allocations', { params: { id: nodeId }, signal }),
     [nodeId],
-    { everyMs: RELOAD_MS },
+    { everyMs: RELOAD_ALLOCATIONS_MS },
   )
   const found = allocations.data ?? []
   const may = useNamespacePermissions(found.map(({ Namespace }) => Namespace))

@@ -30,6 +30,7 @@ import { TailState } from './pane/tail-state.tsx'
 import { allocationsOf, fileNameOf, namesOf, sourceLabel, titleOf } from './pane/target-names.ts'
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
+import { filterWholeLog, focusFilter, searchOf } from './pane/whole-filter.ts'
 import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
 import { wallPathWith } from './wall/wall-tails.ts'
 import { openWithFetch } from './stream/transport.ts'
@@ -50,12 +51,20 @@ export default function LogView({ params }: ViewProps) {
   })
   const names = useMemo(() => namesOf(allocations), [allocations])
   const [areOptionsShown, setOptionsShown] = useState(window.innerWidth > 760)
-  const find: FindQuery = { text: query.get('find') ?? '', isExpression: query.get('regex') === '1' }
+  const find: FindQuery = searchOf(query)
   const [isWrapped, hasTime] = [query.get('wrap') === '1', query.get('time') === '1']
   const toggles = {
     wrap: () => setQuery({ wrap: isWrapped ? undefined : '1' }),
     time: () => setQuery({ time: hasTime ? undefined : '1' }),
-    errors: () => setFind(ERRORS),
+    errors: () => {
+      setFind(ERRORS)
+      tail.findLast(ERRORS.text, ERRORS.isExpression)
+    },
+    filter: () => {
+      if (filterWholeLog()) return
+      setOptionsShown(true)
+      focusFilter()
+    },
   }
   tail.setLayout({ isWrapped })
   const labelOf = (entry: LogEntry) => (entry.source ? sourceLabel(entry.source.log, names) : '')
@@ -75,6 +84,7 @@ export default function LogView({ params }: ViewProps) {
       { title: 'Wrap long lines', group: 'Log', run: toggles.wrap },
       { title: 'Show times', group: 'Log', run: toggles.time },
       { title: 'Find errors', group: 'Log', run: toggles.errors },
+      { title: 'Filter the whole log', group: 'Log', run: toggles.filter },
       { title: 'Open all stack traces', group: 'Log', run: () => tail.openTraces(true) },
       { title: 'Add to the wall', group: 'Log', run: () => openWall(target) },
     ],
@@ -89,7 +99,7 @@ export default function LogView({ params }: ViewProps) {
     >
       <TaskTabs target={target} allocations={allocations} />
       <div class="log-bar">
-        <FindBar tail={tail} query={find} onQuery={setFind} />
+        <FindBar tail={tail} query={find} onQuery={setFind} onErrors={toggles.errors} />
         <Button title="w" pressed={isWrapped} onClick={toggles.wrap}>
           Wrap
         </Button>

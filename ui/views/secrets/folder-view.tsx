@@ -12,7 +12,8 @@ import { Field } from '../../components/field.tsx'
 import { Empty, Loading } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { useChanges } from './changes.ts'
-import { FOUND_MAX, type Found, listFolder, searchNames } from './kv.ts'
+import { type FolderNames, readFolder } from './folder-names.ts'
+import { FOUND_MAX, type Found, searchNames } from './kv.ts'
 import { baseName, folderOf, foldersOf, type KvMount, kvPath, nameFault, viewOf } from './secret-path.ts'
 import { LoadedSecrets, useSecretsResource } from './states.tsx'
 
@@ -47,8 +48,8 @@ export function FolderView({ folder, mount }: FolderViewProps) {
   const maySearch = may(searchPath, mount.version === 2 ? 'read' : 'scan')
   const isDeep = query.has('below') && maySearch
   const [dialog, setDialog] = useState<PathDialogProps['kind']>()
-  const list = useSecretsResource<readonly string[]>(
-    (signal, showPart) => listFolder(mount, folder, signal, showPart),
+  const list = useSecretsResource<FolderNames>(
+    (signal, showPart) => readFolder(mount, folder, signal, showPart),
     [mount.path, folder],
   )
   const [changes, setChanges] = useState(0)
@@ -111,7 +112,14 @@ export function FolderView({ folder, mount }: FolderViewProps) {
         <SearchResults mount={mount} folder={folder} wanted={wanted} />
       ) : (
         <LoadedSecrets resource={list}>
-          {(names) => <NameTable {...{ mount, folder, names, wanted, mayCreate }} isPart={list.isPart} />}
+          {({ names, patterns }) => (
+            <>
+              {patterns && <NotListed {...{ mount, folder, names, patterns, open }} />}
+              {(!patterns || names.length > 0) && (
+                <NameTable {...{ mount, folder, names, wanted, mayCreate }} isPart={list.isPart} />
+              )}
+            </>
+          )}
         </LoadedSecrets>
       )}
       {isForbidden && (
@@ -124,6 +132,32 @@ export function FolderView({ folder, mount }: FolderViewProps) {
       )}
       {dialog && <PathDialog kind={dialog} mount={mount} folder={folder} close={() => setDialog(undefined)} />}
     </View>
+  )
+}
+
+interface NotListedProps extends FolderViewProps, Required<FolderNames> {
+  readonly open: () => void
+}
+
+/** Above the names that the policies of the token contain. */
+function NotListed({ folder, mount, names, open, patterns }: NotListedProps) {
+  return (
+    <div class="notice">
+      <p role="status">
+        Your token may not list this folder: this needs the capability "list" on{' '}
+        <code>{kvPath(mount, 'metadata', folder)}</code>. {names.length > 0 && 'The names below are in its policies. '}
+        {patterns.length > 0 && 'If you know a path that matches one of these, open it:'}
+        {patterns.map((pattern) => (
+          <span key={pattern}>
+            {' '}
+            <code>{pattern}</code>
+          </span>
+        ))}
+      </p>
+      <Button onClick={open} title="o">
+        Open a path
+      </Button>
+    </div>
   )
 }
 
@@ -153,7 +187,7 @@ function NameTable({ folder, isPart, mayCreate, mount, names, wanted }: NameTabl
   return (
     <>
       <p class="muted" role="status">
-        {shown.length === names.length ? count : `${shown.length} of ${count}`} names
+        {shown.length === names.length ? count : `${shown.length} of ${count}`} {count === 1 ? 'name' : 'names'}
       </p>
       <DataTable label="Names" rows={shown} columns={columns} linkOf={(name) => viewOf(mount.path, folder + name)} />
     </>

@@ -110,7 +110,11 @@ export async function readMetadata(
 /** Writes a version. With `cas`, only if the current version has this number; 0 if there is none. Returns the number of the new version. */
 export async function writeSecret(mount: KvMount, name: string, data: SecretData, cas?: number): Promise<number> {
   const body = mount.version === 1 ? data : { data, ...(cas !== undefined && { options: { cas } }) }
-  const answer = await secrets<{ readonly version: number }>(kvPath(mount, 'data', name), { method: 'POST', body })
+  const answer = await secrets<{ readonly version: number }>(kvPath(mount, 'data', name), {
+    method: 'POST',
+    body,
+    ...(cas === 0 && { capability: 'create' }),
+  })
   return mount.version === 1 ? 0 : answer.data.version
 }
 

@@ -54,6 +54,8 @@ export interface ReadinessCheck {
   readonly name: string
   readonly state: string
   readonly reason: string
+  /** Texts of `Readiness.warnings` that belong to this check. */
+  readonly warnings?: readonly string[]
 }
 
 export interface Readiness {
@@ -63,9 +65,25 @@ export interface Readiness {
   readonly warnings: readonly string[]
 }
 
-/** Failing checks first. */
+export type ShownState = 'failing' | 'warning' | 'ok'
+
+const ORDER: readonly ShownState[] = ['failing', 'warning', 'ok']
+
+/** A check with warnings does not fail the process, and is not as it should be. */
+export function stateOf({ state, warnings = [] }: ReadinessCheck): ShownState {
+  if (state !== 'ok') return 'failing'
+  return warnings.length > 0 ? 'warning' : 'ok'
+}
+
+/** The worst first. */
 export function sortedChecks({ checks }: Readiness): readonly ReadinessCheck[] {
-  return [...checks.filter(({ state }) => state !== 'ok'), ...checks.filter(({ state }) => state === 'ok')]
+  return checks.toSorted((one, other) => ORDER.indexOf(stateOf(one)) - ORDER.indexOf(stateOf(other)))
+}
+
+/** Warnings that belong to no check. */
+export function otherWarnings({ checks, warnings }: Readiness): readonly string[] {
+  const shown = new Set(checks.flatMap((check) => check.warnings ?? []))
+  return warnings.filter((warning) => !shown.has(warning))
 }
 
 /** Numbers of equal texts, most first. */

@@ -10,7 +10,15 @@ import { Loaded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
 import { loadHosts } from '../hosts/host-api.ts'
-import { adviceFor, countBy, type Readiness, type ReadinessCheck, sortedChecks } from './advice.ts'
+import {
+  adviceFor,
+  countBy,
+  otherWarnings,
+  type Readiness,
+  type ReadinessCheck,
+  sortedChecks,
+  stateOf,
+} from './advice.ts'
 import { HaPanel } from './ha-panel.tsx'
 import { SealFacts } from './seal-facts.tsx'
 
@@ -54,7 +62,8 @@ const ROLE_TEXTS: Readonly<Record<string, string>> = {
 }
 
 function Checks({ readiness }: { readonly readiness: Readiness }) {
-  const { ready, role, warnings } = readiness
+  const { ready, role } = readiness
+  const warnings = otherWarnings(readiness)
   const { isClient, isServer } = features.value ?? { isClient: false, isServer: false }
   const roles = [isServer && 'server', isClient && 'client'].filter((each) => each !== false)
   return (
@@ -87,16 +96,24 @@ function Checks({ readiness }: { readonly readiness: Readiness }) {
   )
 }
 
-function CheckRow({ check: { name, reason, state } }: { readonly check: ReadinessCheck }) {
-  const isOk = state === 'ok'
-  const advice = isOk ? undefined : adviceFor(name)
+const STATE_KINDS = { failing: 'bad', warning: 'warning', ok: 'good' } as const
+
+function CheckRow({ check }: { readonly check: ReadinessCheck }) {
+  const { name, reason, warnings = [] } = check
+  const state = stateOf(check)
+  const advice = state === 'ok' ? undefined : adviceFor(name)
   return (
     <li class="check-row">
-      <span class={isOk ? 'badge badge-good' : 'badge badge-bad'}>{state}</span>
+      <span class={`badge badge-${STATE_KINDS[state]}`}>{state}</span>
       <strong>{name}</strong>
       <span>{visibleText(reason)}</span>
+      {warnings.map((warning) => (
+        <p key={warning} class="check-advice check-warning">
+          {visibleText(warning)}
+        </p>
+      ))}
       {advice && (
-        <p class="check-advice">
+        <p class={state === 'warning' ? 'check-advice check-warning' : 'check-advice'}>
           {advice.text} {advice.link && <Link to={advice.link.to}>{advice.link.title}</Link>}{' '}
           {advice.command !== undefined && <code>{advice.command}</code>}
         </p>

@@ -61,6 +61,7 @@ export class LineSearch {
 
   /** The last match before an entry, or the last one of all. */
   previous(id: number): number | undefined {
+    if (this.count === 0) return undefined
     const at = this.#indexFrom(id) - 1
     return at < this.#removed ? this.#matches.at(-1) : this.#matches[at]
   }

@@ -13,13 +13,17 @@ interface FindBarProps {
   readonly tail: TailController
   readonly query: FindQuery
   readonly onQuery: (query: FindQuery) => void
+  /** Finds errors, and goes to the last one. */
+  readonly onErrors: () => void
 }
 
-export function FindBar({ onQuery, query, tail }: FindBarProps) {
+export function FindBar({ onErrors, onQuery, query, tail }: FindBarProps) {
   const id = useId()
   const field = useRef<HTMLInputElement>(null)
   useEffect(() => tail.setSearch(query.text, query.isExpression), [tail, query.text, query.isExpression])
   const onKeyDown = (event: KeyboardEvent) => {
+    // A key of the view.
+    if (event.ctrlKey || event.metaKey) return
     if (event.key === 'Enter') tail.find(event.shiftKey ? 1 : -1)
     else if (event.key === 'Escape') {
       onQuery({ ...query, text: '' })
@@ -66,7 +70,7 @@ export function FindBar({ onQuery, query, tail }: FindBarProps) {
       <Button
         title="e"
         pressed={isErrors}
-        onClick={() => onQuery(isErrors ? { text: '', isExpression: false } : ERRORS)}
+        onClick={isErrors ? () => onQuery({ text: '', isExpression: false }) : onErrors}
       >
         Errors
       </Button>

@@ -40,6 +40,10 @@ export class TailController {
   searchError: string | undefined
   /** The expression of the search while it is loaded. */
   #wantedSearch: string | undefined
+  /** What `search` looks for. */
+  #searched = { text: '', isExpression: false }
+  /** True until all kept lines were searched, and the last match is selected. */
+  #isLastWanted = false
   /** The line of a link, until it was found. */
   wantedLine: LineAddress | undefined
   /** `addedLines` when the tail stopped to follow. */
@@ -108,6 +112,7 @@ export class TailController {
     this.#removedHeight = buffer.removedHeight
     if (!this.isFollowing) this.scrollPx = Math.max(0, this.scrollPx - removedPx)
     if (this.search && !this.search.scan(performance.now() + SCAN_MS)) this.requestDraw()
+    this.#selectLast()
     if (this.wantedLine) this.#findWanted(this.wantedLine)
     this.#drawnAtMs = performance.now()
     this.#drawnEnd = buffer.end
@@ -139,6 +144,7 @@ export class TailController {
   scrollTo(px: number): void {
     const endPx = this.session.buffer.heights.total * ROW_PX - this.viewportPx
     const isDown = px > this.scrollPx
+    this.#isLastWanted = false
     if (this.isFollowing) {
       if (px < endPx - 2) this.follow(false)
     } else if (isDown && px >= endPx - 2 && !this.session.isFull) this.follow()
@@ -165,6 +171,7 @@ export class TailController {
     const { buffer } = this.session
     const entry = buffer.get(Math.min(Math.max(id, buffer.first), buffer.end - 1))
     if (!entry) return
+    this.#isLastWanted = false
     this.follow(false)
     this.selectedId = entry.id
     this.#reveal(entry.id, false)
@@ -237,6 +244,9 @@ export class TailController {
   }
 
   setSearch(text: string, isExpression: boolean): void {
+    if (text === this.#searched.text && isExpression === this.#searched.isExpression) return
+    this.#searched = { text, isExpression }
+    this.#isLastWanted = false
     this.searchError = undefined
     this.search = undefined
     this.#wantedSearch = isExpression ? text : undefined
@@ -259,6 +269,29 @@ export class TailController {
     this.search = new LineSearch(this.session.buffer, pattern)
   }
 
+  /** Searches, and selects the last match. Without a match the tail stays where it is. */
+  findLast(text: string, isExpression: boolean): void {
+    this.setSearch(text, isExpression)
+    this.#isLastWanted = true
+    this.search?.scan(performance.now() + FIND_MS)
+    this.#selectLast()
+    this.requestDraw(true)
+  }
+
+  #selectLast(): void {
+    const { search } = this
+    if (!this.#isLastWanted || !search?.isComplete) return
+    this.#isLastWanted = false
+    const id = search.previous(this.session.buffer.end)
+    if (id !== undefined) this.#selectMatch(id)
+  }
+
+  #selectMatch(id: number): void {
+    this.follow(false)
+    this.selectedId = id
+    this.#reveal(id, true)
+  }
+
   /** Selects the next or previous match: of the selected line, or of the visible part. */
   find(direction: 1 | -1): void {
     const { search } = this
@@ -268,9 +301,8 @@ export class TailController {
     const from = isSelected ? this.selectedId : this.lastVisibleId + (direction < 0 ? 1 : -1)
     const id = direction > 0 ? search.next(from) : search.previous(from)
     if (id === undefined) return
-    this.follow(false)
-    this.selectedId = id
-    this.#reveal(id, true)
+    this.#isLastWanted = false
+    this.#selectMatch(id)
   }
 
   #reveal(id: number, isCentred: boolean): void {

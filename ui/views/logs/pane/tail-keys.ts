@@ -1,4 +1,4 @@
-/** The keys of a tail, as in `less +F` and lnav. */
+/** The keys of a tail, as in `less` and lnav. */
 import type { KeyBinding } from '../../../app/keys.ts'
 import type { TailController } from './tail-controller.ts'
 
@@ -6,6 +6,7 @@ export interface TailToggles {
   readonly wrap: () => void
   readonly time: () => void
   readonly errors: () => void
+  readonly filter: () => void
 }
 
 export function tailKeys(tail: TailController, toggles: TailToggles): readonly KeyBinding[] {
@@ -29,6 +30,8 @@ export function tailKeys(tail: TailController, toggles: TailToggles): readonly K
     { keys: 'n', label: 'Next match', run: () => tail.find(1) },
     { keys: 'N', label: 'Previous match', run: () => tail.find(-1) },
     { keys: 'e', label: 'Find errors', run: toggles.errors },
+    { keys: '&', label: 'Filter the whole log', run: toggles.filter },
+    { keys: 'Mod+enter', label: 'Filter the whole log, also in Find', run: toggles.filter },
     { keys: 'w', label: 'Wrap long lines', run: toggles.wrap },
     { keys: 't', label: 'Show times', run: toggles.time },
   ]

@@ -1,10 +1,11 @@
 /** What a tail does not show: lines before its start, lines that were removed, and a log that does not exist yet. */
 import { visibleText } from '../../../app/invisible-characters.ts'
-import { address, setQuery } from '../../../app/location.ts'
+import { address } from '../../../app/location.ts'
 import { Button } from '../../../components/button.tsx'
-import { filterOfSearch } from '../model/text-pattern.ts'
+import { ERROR_EXPRESSION } from '../model/line-text.ts'
 import { setStart } from './option-bar.tsx'
 import type { TailController } from './tail-controller.ts'
+import { filterWholeLog, searchOf } from './whole-filter.ts'
 
 interface TailNoteProps {
   readonly tail: TailController
@@ -49,6 +50,7 @@ function PartNote({ tail }: { readonly tail: TailController }) {
     )
   }
   if (session.isFull) return <p class="log-note">Reading waits for you: scroll on, or follow, to read further lines.</p>
+  if (tail.search?.isComplete && tail.search.count === 0 && buffer.lineCount > 0) return <NoMatch tail={tail} />
   if (buffer.removedLines > 0) {
     return (
       <p class="log-note">
@@ -57,14 +59,12 @@ function PartNote({ tail }: { readonly tail: TailController }) {
       </p>
     )
   }
-  const { query } = address.value
-  const find = selection.grep === '' ? (query.get('find') ?? '') : ''
+  const hasSearch = selection.grep === '' && searchOf(address.value.query).text !== ''
   if (selection.lines !== undefined && selection.cursor === undefined && buffer.lineCount >= selection.lines) {
     return (
       <p class="log-note">
         The view starts {selection.lines.toLocaleString('en')} lines before the end
-        {find !== '' && ', and Find searches these lines only'}.{' '}
-        {find !== '' && <Button onClick={() => filterWholeLog(find, query)}>Filter the whole log</Button>}{' '}
+        {hasSearch && ', and Find searches these lines only'}. {hasSearch && <WholeLogButton />}{' '}
         {selection.lines < 10_000 && <Button onClick={() => setStart('lines=10000')}>10,000 lines</Button>}{' '}
         <Button onClick={() => setStart('from=start')}>Start of the log</Button>
       </p>
@@ -73,7 +73,34 @@ function PartNote({ tail }: { readonly tail: TailController }) {
   return null
 }
 
-/** The search stays, so that its matches are marked in the filtered lines. */
-function filterWholeLog(find: string, query: URLSearchParams): void {
-  setQuery({ grep: filterOfSearch(find, query.get('regex') === '1'), lines: undefined })
+function WholeLogButton() {
+  return (
+    <Button title="&" onClick={() => void filterWholeLog()}>
+      Filter the whole log
+    </Button>
+  )
+}
+
+/** The search found nothing in the lines of the page; the rest of the log may have it. */
+function NoMatch({ tail }: { readonly tail: TailController }) {
+  const { selection, session } = tail
+  const { cursor, grep, lines, since } = selection
+  const { lineCount, removedLines } = session.buffer
+  const { isExpression, text } = searchOf(address.value.query)
+  const what = isExpression && text === ERROR_EXPRESSION ? 'No error' : 'No match'
+  const isFromStart = since === undefined && cursor === undefined && removedLines === 0
+  const isWhole = isFromStart && (lines === undefined || lineCount < lines)
+  const count = `${lineCount.toLocaleString('en')} ${lineCount === 1 ? 'line' : 'lines'}`
+  if (grep !== '') {
+    return (
+      <p class="log-note" role="status">
+        {what} in the {count} that match the filter.
+      </p>
+    )
+  }
+  return (
+    <p class="log-note" role="status">
+      {isWhole ? `${what} in the log yet.` : `${what} in the ${count} of this page.`} {!isWhole && <WholeLogButton />}
+    </p>
+  )
 }
