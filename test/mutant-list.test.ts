@@ -3,12 +3,21 @@ import assert from 'node:assert/strict'
 import { resolve } from 'node:path'
 import { test } from 'node:test'
 import { PLANTED_DEFECTS, withDefect } from './helpers/ha/planted-fault.ts'
-import { listFaults, placeOf, promisesOf, readMutants, Sources } from './long/mutants/mutant-list.ts'
+import { listFaults, placeOf, promisesOf, readMutants, Sources, uncoveredPromises } from './long/mutants/mutant-list.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 
 test('each mutant quotes its document once, names an existing test and matches one place in the sources', async () => {
   assert.deepEqual(listFaults(ROOT, await readMutants(ROOT)), [])
+})
+
+test('each promise of the documents has a mutant, or an exemption with a reason', async () => {
+  const list = await readMutants(ROOT)
+  assert.deepEqual(uncoveredPromises(ROOT, list), [])
+  assert.deepEqual(
+    list.exemptions.filter(({ reason }) => reason.trim() === ''),
+    [],
+  )
 })
 
 test('a mutant whose text is missing, repeated or unchanged has no place', () => {

@@ -23,8 +23,8 @@ const RETRY_MS = 500
 
 export interface StreamFollowerOptions {
   readonly store: SqliteStore
-  readonly stream: CommitStream
-  readonly connection: NatsConnection
+  readonly stream: Pick<CommitStream, 'bounds' | 'follow' | 'identity' | 'name' | 'read' | 'readFrom'>
+  readonly connection: Pick<NatsConnection, 'requestMany'>
   readonly bucket: Pick<HaBucket, 'members'>
   readonly region: string
   readonly serverId: () => string

@@ -1,7 +1,7 @@
 /** Requests that last while the active server changes: streams and long polls, through a standby and at the former active server. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import { rejectionOf, ScriptedCluster, type StreamReader } from '../helpers/ha-routing-cluster.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import { callOf } from '../host/allocations/host-fixture.ts'
@@ -165,6 +165,59 @@ test('a stream whose reader has gone leaves nothing behind', async () => {
   }
   assert.deepEqual([cluster.member('a').listeners.size, cluster.member('b').listeners.size], [0, 0])
 })
+
+test('an answer that was computed before a pause of the active server is not sent after it', async () => {
+  const cluster = new ScriptedCluster(['a', 'b'])
+  cluster.activate('a')
+  const answer = cluster.poll('a')
+  await eventually(() => cluster.servedBy.length === 1)
+  // The lease has run out, and this server does not know of the other one yet.
+  cluster.member('a').isServing = false
+  cluster.write(1)
+  await nextTurn()
+  cluster.end('a', 'steps down')
+  cluster.activate('b')
+  await eventually(() => cluster.servedBy.length === 2)
+  cluster.write(1)
+  assert.deepEqual(await answer, { status: 200, events: [2] })
+})
+
+/** What becomes of a request that is executed while the active server changes. */
+const CHANGES = [
+  { what: 'a read', at: 'a', outcome: 'repeated' },
+  { what: 'a read', at: 'c', outcome: 'repeated' },
+  { what: 'a read that takes a use of its token', at: 'a', outcome: 'unknown' },
+  { what: 'a read that takes a use of its token', at: 'c', outcome: 'unknown' },
+  // The stream has acknowledged its commit.
+  { what: 'a write', at: 'a', outcome: 'answered' },
+  { what: 'a write', at: 'c', outcome: 'unknown' },
+] as const
+
+for (const { at, outcome, what } of CHANGES) {
+  const where = at === 'a' ? 'the active server' : 'a standby'
+  test(`${what} at ${where} is ${outcome} when the active server changes`, async () => {
+    const cluster = new ScriptedCluster(['a', 'b', 'c'])
+    cluster.usesAreLimited = what.includes('use')
+    cluster.activate('a')
+    const answer = cluster.poll(at, [], what === 'a write' ? 'write' : 'operation')
+    await eventually(() => cluster.servedBy.length === 1)
+    if (at === 'a') {
+      cluster.write(1)
+      cluster.end('a', 'steps down')
+    } else cluster.end('a', 'is killed')
+    cluster.activate('b')
+    if (outcome === 'repeated') {
+      await eventually(() => cluster.servedBy.length === 2)
+      cluster.write(1)
+    }
+    const { status, ...body } = (await answer) as { readonly status: number }
+    assert.deepEqual(
+      [status, cluster.servedBy],
+      [outcome === 'unknown' ? 503 : 200, outcome === 'repeated' ? ['a', 'b'] : ['a']],
+    )
+    if (outcome === 'unknown') assert.match(JSON.stringify(body), /it is unknown whether it had an effect/)
+  })
+}
 
 test('a snapshot through a standby is streamed from the active server, and is repeated until its first byte', async () => {
   const cluster = new ScriptedCluster(['a', 'b', 'c'])

@@ -7,10 +7,12 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
+import { HaSubjects } from '../../src/cluster/nats/ha-subjects.ts'
 import { TIMINGS } from '../../src/cluster/nats/timings.ts'
 import { packr } from '../../src/cluster/nats/message-pack.ts'
+import { requestActiveRows, serveActiveRows } from '../../src/ha/active-rows.ts'
 import { MessageAssembler, samePosition } from '../../src/ha/stream/commit-message.ts'
-import { CommitStream } from '../../src/ha/stream/commit-stream.ts'
+import { CommitStream, PublishRefused } from '../../src/ha/stream/commit-stream.ts'
 import { StoreError } from '../../src/storage/sqlite/store-error.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -77,19 +79,15 @@ test('a member without NATS stops serving before another one is active, and its 
   const b = await HaTestMember.start(t, nats, 'b')
   await b.has('core/keyring', 'ring')
 
-  // The last moment at which the server served, and the first one of the other.
-  const served: number[] = []
-  const looking = setInterval(() => {
-    if (a.server.isServing) served.push(performance.now())
-  }, 1).unref()
-  t.after(() => clearInterval(looking))
+  // Both are asked in one turn, whenever the other one may have become active.
+  let overlaps = 0
+  b.server.onChange(() => (overlaps += Number(a.server.isServing && b.server.isServing)))
   a.isCutOff = true
   await a.connection?.close()
   const late = a.put('x', 'late')
   late.catch(() => undefined)
   await b.active()
-  const activeAtMs = performance.now()
-  assert.ok((served.at(-1) ?? 0) < activeAtMs)
+  assert.deepEqual([overlaps, a.server.isServing], [0, false])
   await b.put('x', 'new')
   assert.equal(b.read('x'), 'new')
   await a.server.stop()
@@ -127,6 +125,59 @@ test('the stream refuses a group of an earlier term, which ends the activity of 
   // No other server has the lease: it expires, and this one acquires it again.
   await a.active()
   await a.put('x', '2')
+})
+
+test('a message whose acknowledgement was lost is stored once, and its server recognizes it', async (t) => {
+  const nats = await startJetStream(t)
+  const connection = await connect({ servers: [nats.url], inboxPrefix: 'outpost.global.ha.inbox' })
+  t.after(() => connection.close())
+  const stream = await CommitStream.open(connection, 'global', 1)
+  const { signal } = new AbortController()
+  const [part, other] = ['id.0', 'other.0'].map((id) => {
+    const payload = packr.pack({ format: 1, id: id.slice(0, -2), part: 0, parts: 1, bytes: new Uint8Array() })
+    return { id, payload }
+  })
+  assert.equal(await stream.publish(required(part), 0, signal), 1)
+  assert.equal(await stream.publish(required(part), 0, signal), 1)
+  await assert.rejects(stream.publish(required(other), 0, signal), PublishRefused)
+  assert.equal((await stream.bounds()).last, 1)
+})
+
+test('a stream that was deleted and created again is not the one that the members have joined', async (t) => {
+  const nats = await startJetStream(t)
+  const connection = await connect({ servers: [nats.url], inboxPrefix: 'outpost.global.ha.inbox' })
+  t.after(() => connection.close())
+  const stream = await CommitStream.open(connection, 'global', 1)
+  const manager = await jetstreamManager(connection)
+  await manager.streams.delete(stream.name)
+  const again = await CommitStream.open(connection, 'global', 1)
+  assert.notEqual(again.identity, stream.identity)
+  await assert.rejects(stream.bounds(), /was deleted and created again/)
+})
+
+test('a stream from which messages can be deleted is refused', async (t) => {
+  const nats = await startJetStream(t)
+  const connection = await connect({ servers: [nats.url], inboxPrefix: 'outpost.global.ha.inbox' })
+  t.after(() => connection.close())
+  const manager = await jetstreamManager(connection)
+  const { commits, commitStream: name } = new HaSubjects('global')
+  for (const denied of [{ deny_delete: true }, { deny_purge: true }]) {
+    await manager.streams.add({ name, subjects: [commits], ...denied })
+    await assert.rejects(CommitStream.open(connection, 'global', 1), /messages can be deleted from it/)
+    await manager.streams.delete(name)
+  }
+})
+
+test('only an active server answers the question for its rows', async (t) => {
+  const nats = await startJetStream(t)
+  const connection = await connect({ servers: [nats.url], inboxPrefix: 'outpost.global.ha.inbox' })
+  t.after(() => connection.close())
+  const served = { connection, region: 'global', rows: () => ({ newest: 2, visible: 1 }) }
+  serveActiveRows({ ...served, serverId: 'active', isServing: () => true })
+  // Its lease has run out.
+  serveActiveRows({ ...served, serverId: 'paused', isServing: () => false })
+  assert.deepEqual(await requestActiveRows(connection, 'global', 'active'), { newest: 2, visible: 1 })
+  assert.equal(await requestActiveRows(connection, 'global', 'paused'), undefined)
 })
 
 test('a server with entries enables high availability: the stream starts from them, and a new member copies them', async (t) => {

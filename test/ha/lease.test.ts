@@ -9,6 +9,8 @@ class EntryWithFaults {
   holder: LeaseHolder | undefined
   revision = 0
   fault: 'not stored' | 'not acknowledged' | undefined
+  /** Called when an entry has been stored, before that is acknowledged. */
+  onStored: () => void = () => undefined
 
   async readHolder() {
     return { holder: this.holder, revision: this.revision }
@@ -21,22 +23,27 @@ class EntryWithFaults {
     if (revision !== this.revision) throw new Error('wrong last sequence')
     this.holder = holder
     this.revision++
+    this.onStored()
     if (fault === 'not acknowledged') throw new Error('timeout')
     return this.revision
   }
 }
 
-async function heldLease() {
-  const bucket = new EntryWithFaults()
-  const clock = { nowMs: 1000 }
-  const self = { serverId: 'run-of-a', name: 'a', apiAddress: '', clusterAddress: '' }
-  const lease = new ActiveLease({
+function leaseOf(name: string, bucket: EntryWithFaults, clock: { readonly nowMs: number }): ActiveLease {
+  const self = { serverId: `run-of-${name}`, name, apiAddress: '', clusterAddress: '' }
+  return new ActiveLease({
     bucket,
     self: () => self,
     nowMs: () => clock.nowMs,
     wallMs: () => 0,
     coreMs: () => 0,
   })
+}
+
+async function heldLease() {
+  const bucket = new EntryWithFaults()
+  const clock = { nowMs: 1000 }
+  const lease = leaseOf('a', bucket, clock)
   await lease.poll()
   bucket.revision = 1
   await lease.poll()
@@ -80,4 +87,35 @@ test('an abandoned lease is not renewed, and can be acquired again once it has e
   clock.nowMs += TIMINGS.haLeaseMs + TIMINGS.haLeaseMarginMs
   assert.equal(lease.mayAcquire(0), true)
   assert.equal(await lease.acquire(), true)
+})
+
+test('a lease is valid from the moment at which its acquisition or renewal was sent', async () => {
+  const { bucket, clock, lease } = await heldLease()
+  const other = leaseOf('b', bucket, clock)
+  await lease.release()
+  await other.poll()
+  bucket.onStored = () => (clock.nowMs += 500)
+  for (const change of [() => other.acquire(), () => other.renew()]) {
+    assert.equal(await change(), true)
+    clock.nowMs += TIMINGS.haLeaseMs - 501
+    assert.equal(other.isValid, true)
+    clock.nowMs += 1
+    assert.equal(other.isValid, false)
+  }
+})
+
+test('another server may acquire a lease once it has expired by the clocks of both, and a released one at once', async () => {
+  const { bucket, clock, lease } = await heldLease()
+  const other = leaseOf('b', bucket, clock)
+  await other.poll()
+  clock.nowMs += TIMINGS.haLeaseMs + TIMINGS.haLeaseMarginMs - 1
+  assert.deepEqual([lease.isValid, other.mayAcquire(0)], [false, false])
+  clock.nowMs += 1
+  assert.equal(other.mayAcquire(0), true)
+  assert.equal(await lease.renew(), true)
+  await other.poll()
+  assert.equal(other.mayAcquire(0), false)
+  await lease.release()
+  await other.poll()
+  assert.deepEqual([other.mayAcquire(0), other.mayAcquire(1)], [true, false])
 })

@@ -195,6 +195,23 @@ test('a member with other entries does not execute an order', async (t) => {
   assert.equal(again.store.role, 'own')
 })
 
+test('a member with another history at the same row detects it with the next group or order', async (t) => {
+  for (const next of ['group', 'order'] as const) {
+    const [stream, other] = [new MemoryStream(), new MemoryStream()]
+    const [a, b] = [await MemberStore.open(t, stream), await MemberStore.open(t, other)]
+    await a.lead()
+    await b.lead()
+    await a.store.commit(batch(put('x')))
+    await b.store.commit(batch(put('only/here')))
+    if (next === 'group') await a.store.commit(batch(put('y')))
+    else await a.store.setRole('fenced', 2)
+    b.yield()
+    other.payloads.push(...stream.payloads.slice(1))
+    await assert.rejects(b.follow(), HistoryDiffers, next)
+    assert.equal(b.store.role, 'own')
+  }
+})
+
 test('a change of the role without the commit log takes the database out of the stream', async (t) => {
   const stream = new MemoryStream()
   const a = await MemberStore.open(t, stream)

@@ -38,6 +38,7 @@ class ScriptedMember implements RoleState {
   readonly operation: AnyOperation
   readonly save: AnyOperation
   readonly restore: AnyOperation
+  readonly write: AnyOperation
   phase: RoleState['phase'] = 'standby'
   isServing = false
   isOpen = true
@@ -58,7 +59,7 @@ class ScriptedMember implements RoleState {
       serverId: () => name,
       coreState: () => this.coreState ?? (this.isOpen ? 'unsealed' : 'sealed'),
       state: () => '',
-      usesAreLimited: () => false,
+      usesAreLimited: () => cluster.usesAreLimited,
       answerHere: async () => undefined,
       takesLongBody: (token) => token === 'known',
       forward: (operation, call, to) => cluster.forward(operation, call, to),
@@ -67,6 +68,7 @@ class ScriptedMember implements RoleState {
     this.operation = routing.routed(cluster.operationOf(this))
     this.save = routing.routed(cluster.saveOf(this))
     this.restore = routing.routed(cluster.restoreOf(this))
+    this.write = routing.routed(cluster.writeOf(this))
   }
 
   onChange(listener: () => void): () => void {
@@ -89,6 +91,8 @@ export class ScriptedCluster {
   #newest = 0
   #term = 0
   isRevoked = false
+  /** Of the callers' tokens. */
+  usesAreLimited = false
   /** The members that served a request, in order. */
   readonly servedBy: string[] = []
   readonly cursors: string[] = []
@@ -178,7 +182,8 @@ export class ScriptedCluster {
     signal.addEventListener('abort', onAbort)
     const link = new AbortController()
     to.killed.promise.catch(() => link.abort())
-    const found = [to.operation, to.save, to.restore].find(({ name }) => name === operation.name) ?? to.operation
+    const found =
+      [to.operation, to.save, to.restore, to.write].find(({ name }) => name === operation.name) ?? to.operation
     const forwarded = { ...call, hops: call.hops + 1, signal: AbortSignal.any([signal, link.signal]) }
     const served = found.run(call.raw, forwarded, undefined)
     if (Symbol.asyncIterator in served || operation.takesStream) return served
@@ -211,6 +216,15 @@ export class ScriptedCluster {
       this.restored.push(`${name}: ${text}`)
     }
     return { ...ENDPOINT, name: 'secrets.snapshot_restore', output: 'empty', takesStream: true, run }
+  }
+
+  writeOf(member: ScriptedMember): AnyOperation {
+    return {
+      ...ENDPOINT,
+      name: 'secrets.write',
+      output: 'answer',
+      run: async (_raw, call) => this.#serve(member, call),
+    }
   }
 
   async save(name: string): Promise<string> {
@@ -273,9 +287,10 @@ export class ScriptedCluster {
     this.#waiters.delete(resolve)
   }
 
-  async poll(name: string, query: Query): Promise<unknown> {
+  /** A request that is answered with the next events. Without a cursor it is a plain read, or a write. */
+  async poll(name: string, query: Query = [], kind: 'operation' | 'write' = 'operation'): Promise<unknown> {
     const call = { ...callOf(), raw: inputOf(query, {}) }
-    const answer = await this.member(name).operation.run(call.raw, call, undefined)
+    const answer = await this.member(name)[kind].run(call.raw, call, undefined)
     if (!(answer instanceof WholeAnswer)) return answer
     return { status: answer.status, ...(JSON.parse(String(answer.body)) as object) }
   }

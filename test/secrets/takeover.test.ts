@@ -1,6 +1,7 @@
 /** Decisions of a core that was killed hold for the next active server: what decides is in its entries. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
+import type { Engine } from '../../src/engines/framework/engine.ts'
 import { approle } from '../../src/auth/approle/approle.ts'
 import { totp } from '../../src/engines/totp/totp.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
@@ -130,4 +131,33 @@ test('the clock of the next active server does not go back if its machine is beh
   assert.equal(world.core.now(), lastMs)
   world.nowMs += 10_000
   assert.equal(world.core.now(), lastMs + 9000, 'it approaches the clock of the machine')
+})
+
+test('a standby does no work of the active server', async (t) => {
+  let rounds = 0
+  const periodic: Engine = {
+    type: 'periodic',
+    description: 'counts its rounds',
+    paths: [],
+    periodic: async () => void rounds++,
+  }
+  const world = await CoreWorld.open(t, { engines: [periodic] })
+  await world.ask('POST', 'sys/mounts/periodic', { type: 'periodic' })
+  const made = await world.ask('POST', 'auth/token/create', { ttl: '10s' })
+  const { leases, periodicWork, tokenExpiry } = world.core.open
+  await periodicWork.tick()
+  assert.ok(rounds > 0)
+  await world.core.enterStandby()
+  const [before, entries] = [rounds, world.store.paths('').length]
+  world.nowMs += 3_600_000
+  await Promise.all([periodicWork.tick(), tokenExpiry.tick(), leases.expiry.tick()])
+  assert.deepEqual([rounds, world.store.paths('').length], [before, entries])
+  assert.deepEqual(
+    world.lines.filter(({ level }) => level === 'warn' || level === 'error'),
+    [],
+  )
+  await world.core.leaveStandby()
+  await world.core.open.tokenExpiry.tick()
+  const token = String(made.body.auth['client_token'])
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 403)
 })

@@ -76,6 +76,18 @@ async function refusedOf(
   return subjects.filter((subject) => refused.has(subject))
 }
 
+/** Subjects of high availability: the commit stream, the lease, and the requests of the members. */
+const HA_SUBJECTS = [
+  'outpost.global.ha.commits',
+  'outpost.global.ha.changed',
+  'outpost.global.ha.row.s1',
+  'outpost.global.ha.copy.s1',
+  '$KV.OUTPOST_global_HA.active',
+]
+const HA_STREAMS = ['OUTPOST_global_COMMITS', 'KV_OUTPOST_global_HA']
+const requestsOf = (...requests: string[]) =>
+  HA_STREAMS.flatMap((stream) => requests.map((request) => `$JS.API.${request}.${stream}`))
+
 /** In this order: the last one removes a key. */
 test('the key of a member grants what it needs', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1', '-agent', 'w2'])
@@ -118,6 +130,8 @@ async function agentMay(t: TestContext, cluster: PermittedCluster): Promise<void
     `outpost.elsewhere.roster.${own}.state`,
     '_INBOX.x',
     '$SYS.REQ.SERVER.PING',
+    ...HA_SUBJECTS,
+    ...requestsOf('STREAM.INFO', 'STREAM.MSG.GET', 'DIRECT.GET', 'STREAM.UPDATE'),
   ]
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'publish', mustNotPublish), mustNotPublish)
   const maySubscribe = [
@@ -147,6 +161,9 @@ async function agentMay(t: TestContext, cluster: PermittedCluster): Promise<void
     `${root}.roster.*.*`,
     '_INBOX.>',
     '$SYS.>',
+    `${root}.ha.>`,
+    `${root}.ha.stored`,
+    '$KV.>',
   ]
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'subscribe', mustNotSubscribe), mustNotSubscribe)
 }
@@ -156,6 +173,10 @@ async function serverMay(t: TestContext, cluster: PermittedCluster): Promise<voi
   const root = 'outpost.global'
   const mustNot = [`${root}.roster.${id}.state`, `${root}.server.s2.reply.${id}.c1`, '$SYS.REQ.SERVER.PING']
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'publish', mustNot), mustNot)
+  const mayPublish = [...HA_SUBJECTS, ...requestsOf('STREAM.INFO', 'STREAM.MSG.GET', 'STREAM.UPDATE')]
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'publish', mayPublish), [])
+  const removals = requestsOf('STREAM.DELETE', 'STREAM.PURGE', 'STREAM.MSG.DELETE')
+  assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'publish', removals), removals)
   const mustNotHear = ['>', `${root}.node.${id}.call`, `${root}.node.${id}.reply.*.*`, '$SYS.>']
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'subscribe', mustNotHear), mustNotHear)
 }

@@ -141,7 +141,7 @@ function stateOf(store: SqliteStore): StoreMemberState {
 }
 
 export interface MemberCopyOptions {
-  readonly connection: NatsConnection
+  readonly connection: Pick<NatsConnection, 'requestMany'>
   readonly region: string
   readonly source: MemberState
   readonly store: SqliteStore

@@ -13,7 +13,7 @@ import { decrypt, type TermKey } from './cipher.ts'
 import { EntryScan, type EntryScanResult } from './entry-scan.ts'
 import { setFromEntries, loadEntrySet } from './entry-set-load.ts'
 import { ShardWriter } from './entry-set-shards.ts'
-import { EntrySetMismatch, EntrySet, RollbackError, WHAT_TO_DO } from './entry-set.ts'
+import { EntrySetMismatch, EntrySet, isBound, RollbackError, WHAT_TO_DO } from './entry-set.ts'
 import type { Keyring } from './keyring.ts'
 
 /** Pause between two scans of all entries. */
@@ -150,16 +150,15 @@ export class EntryGuard {
     const set = this.#set
     if (!set) return () => true
     // Entries that the seal writes while the barrier is sealed have no head, and are not in the set.
-    const bound = batches
-      .filter(({ puts }) => puts.some(({ path }) => path === HEAD_PATH))
-      .map((batch) => set.bind(batch))
+    const isForeign = batches.some((batch) => !hasHead(batch) && changesSet(batch))
+    const bound = batches.filter(hasHead).map((batch) => set.bind(batch))
     const head = batches.flatMap(({ puts }) => puts).findLast(({ path }) => path === HEAD_PATH)?.value
     return () => {
       if (this.#set !== set) return true
       const last = bound.at(-1)
       if (last) set.confirm(last)
       const opened = head && set.openHead(head)
-      return !head || (opened !== undefined && set.fits(opened))
+      return !isForeign && (!head || (opened !== undefined && set.fits(opened)))
     }
   }
 
@@ -218,6 +217,14 @@ export class EntryGuard {
     this.#nextScan = setTimeout(() => this.#runScan(), SCAN_INTERVAL_MS)
     this.#nextScan.unref()
   }
+}
+
+function hasHead({ puts }: Batch): boolean {
+  return puts.some(({ path }) => path === HEAD_PATH)
+}
+
+function changesSet({ deletes, puts }: Batch): boolean {
+  return puts.some(({ path }) => isBound(path)) || deletes.some(isBound)
 }
 
 function setKeyOf({ setKey }: Keyring): Buffer {

@@ -7,12 +7,15 @@ import { kv } from '../../../src/engines/kv/kv.ts'
 import { ReadIndex } from '../../../src/daemon/standby/read-index.ts'
 import { stateHeader } from '../../../src/daemon/standby/read-conditions.ts'
 import { StandbyReads } from '../../../src/daemon/standby/standby-reads.ts'
-import { StreamCommitLog } from '../../../src/ha/stream/stream-commit-log.ts'
+import { encodeMessage } from '../../../src/ha/stream/commit-message.ts'
+import { positionOf, StreamCommitLog } from '../../../src/ha/stream/stream-commit-log.ts'
 import { ANONYMOUS } from '../../../src/platform/operation.ts'
 import { identityEngine } from '../../../src/secrets/identity/identity-engine.ts'
 import { systemEngine } from '../../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../../src/secrets/tokens/token-engine.ts'
+import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
+import { type Batch, encodeBatch } from '../../../src/storage/sqlite/batch.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { addKv, expectStatus, tokenWith, writeSecret } from '../../helpers/kv-world.ts'
@@ -31,6 +34,11 @@ interface Pair {
   clockMs: number
   /** Number of requests to the active server for its rows. */
   indexRequests: number
+  /** Called with each of them. */
+  onIndexRequest: () => void
+  readonly stream: MemoryStream
+  /** The entries at the beginning. */
+  readonly old: ReadonlyMap<string, Uint8Array>
   /** Number of rows of the stream that the active server has not applied. */
   unapplied: number
   /** Status of the standby's own answer; undefined if it forwards the request. */
@@ -56,6 +64,9 @@ async function openPair(t: TestContext): Promise<Pair> {
     isReachable: true,
     clockMs: 1,
     indexRequests: 0,
+    onIndexRequest: () => undefined,
+    stream,
+    old: new Map(active.store.paths('').map((path) => [path, active.store.get(path)?.value ?? new Uint8Array()])),
     unapplied: 0,
   }
   const reads = new StandbyReads({
@@ -69,6 +80,7 @@ async function openPair(t: TestContext): Promise<Pair> {
     rootKey: () => openRootKey(active.store, active.unsealKey) ?? Buffer.alloc(0),
     readIndex: new ReadIndex(async () => {
       pair.indexRequests++
+      pair.onIndexRequest()
       if (!pair.isReachable) return undefined
       const { store } = active
       return { newest: store.position().sequence - pair.unapplied, visible: store.visibleRow - pair.unapplied }
@@ -173,6 +185,68 @@ test('a standby does not answer with a change before reads at the active server 
   pair.unapplied = 1
   assert.equal(await pair.status({}, path), undefined)
   assert.equal(await pair.status(OLD, path), 200)
+})
+
+test('a standby waits for what the active server has acknowledged, and forwards the read if it does not arrive', async (t) => {
+  const pair = await openPair(t)
+  const path = 'secret/data/b'
+  await writeSecret(pair.active, 'b', { value: 'two' })
+  assert.equal(await pair.status({}, path), undefined)
+  const { indexRequests } = pair
+  const answer = pair.status({}, path)
+  await eventually(() => pair.indexRequests > indexRequests)
+  await pair.standby.follow()
+  assert.equal(await answer, 200)
+})
+
+test('the age of the entries counts from the request to the active server, not from its answer', async (t) => {
+  const pair = await openPair(t)
+  let nowMs = Math.ceil(performance.now())
+  t.mock.method(performance, 'now', () => nowMs)
+  pair.onIndexRequest = () => (nowMs += 400)
+  assert.equal(await pair.status(), 200)
+  pair.isReachable = false
+  nowMs += 600
+  assert.equal(await pair.status(OLD), 200)
+  pair.onIndexRequest = () => undefined
+  nowMs += 1
+  assert.equal(await pair.status(OLD), undefined)
+})
+
+/** A group of another process than the active server, which has the name of the stream and no key. */
+function forge({ standby }: Pair, stream: MemoryStream, batch: Batch): void {
+  const bytes = Uint8Array.from(encodeBatch(batch))
+  const position = positionOf(standby.store.position())
+  const group = { epoch: position.epoch, firstSequence: position.sequence + 1, atMs: 0, lengths: [bytes.length], bytes }
+  const [part] = encodeMessage({ kind: 'group', term: 1, ...group, position }, stream.messageBytesMax)
+  assert.ok(part)
+  stream.payloads.push(part.payload)
+}
+
+test('a standby serves no entry that a forged group has changed, and cannot take over with it', async (t) => {
+  // Without a head, and with one of another time.
+  const forgeries: Readonly<Record<string, (pair: Pair, path: string) => Batch>> = {
+    'deletes an entry': (_pair, path) => ({ puts: [], deletes: [path] }),
+    'puts an old entry back, with its head': (pair, path) => {
+      const old = ['core/head', path].map((each) => ({ path: each, value: pair.old.get(each) ?? new Uint8Array() }))
+      return { puts: old, deletes: [] }
+    },
+    'adds an entry': (_pair, path) => ({ puts: [{ path: `${path}x`, value: new Uint8Array(64) }], deletes: [] }),
+  }
+  for (const [what, batchOf] of Object.entries(forgeries)) {
+    const pair = await openPair(t)
+    const path = pair.active.store.paths('logical/').find((each) => each.includes('/k/')) ?? ''
+    await writeSecret(pair.active, 'a', { value: 'two' })
+    await pair.standby.follow()
+    assert.equal(await pair.status(), 200)
+    forge(pair, pair.stream, batchOf(pair, path))
+    await pair.standby.follow()
+    assert.equal(pair.reads.isOpen, false, what)
+    assert.equal(await pair.status(OLD), undefined, what)
+    const rootKey = openRootKey(pair.active.store, pair.active.unsealKey)
+    assert.ok(rootKey)
+    assert.throws(() => new Barrier(pair.standby.store).unseal(rootKey), /changed by another program/, what)
+  }
 })
 
 test('while an audit device is enabled, reads are forwarded', async (t) => {

@@ -4,6 +4,7 @@ import jsQR from 'jsqr'
 import { URI } from 'otpauth'
 import { PNG } from 'pngjs'
 import type { CoreWorld } from '../../helpers/core-world.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { MfaWorld, wrongCode } from '../../helpers/mfa-world.ts'
 
 test('a method is written with defaults, read, listed, replaced as a whole, and removed with its secrets', async (t) => {
@@ -99,6 +100,19 @@ async function restart(world: CoreWorld): Promise<void> {
   const key = world.unsealKey.toString('hex')
   assert.equal((await world.ask('PUT', 'sys/unseal', { key }, { token: null })).body['sealed'], false)
 }
+
+test('an interrupted removal of a method continues after a restart', async (t) => {
+  const { world } = await MfaWorld.open(t)
+  const storage = world.core.open.storage.below('sys/mfa/')
+  const before = storage.paths('').length
+  // What a process leaves that is killed after the first step.
+  const id = '4469f90e-cf8a-c25d-0490-0d9cc11587ed'
+  const puts = [`removed-method/${id}`, `secret/${id}/entity`].map((path) => ({ path, value: Buffer.from('{}') }))
+  await storage.commit({ puts, deletes: [] })
+  await restart(world)
+  const after = world.core.open.storage.below('sys/mfa/')
+  await eventually(() => after.paths('').length === before)
+})
 
 test('methods of an older version in one entry are kept by a restart and by changes', async (t) => {
   const { world } = await MfaWorld.open(t)

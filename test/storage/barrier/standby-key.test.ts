@@ -131,7 +131,10 @@ test('a standby follows rekeys of the active server, and the stored successors a
   for (const path of paths)
     assert.throws(() => decrypt(path, store.get(path)?.value ?? Buffer.alloc(0), () => randomBytes(32)))
   await active.removeSuccessors()
-  time.nowMs += 60_000
+  time.nowMs += 59_999
+  await active.removeSuccessors()
+  assert.equal(store.paths('core/root-key-successor/').length, 2)
+  time.nowMs += 1
   await active.removeSuccessors()
   assert.deepEqual(store.paths('core/root-key-successor/'), [])
   active.seal()
@@ -157,4 +160,19 @@ test('a server that enters standby does not remove key shares of a later rekey',
   store.commit = commit
   await sleep(20)
   assert.ok(readConfig(store)?.before, 'the active server decides about both sets of shares')
+})
+
+test('a server whose takeover fails keeps the root key', async (t) => {
+  const { barrier, seal, store } = await sealWorld(t)
+  const { keys } = await seal.initialise(asking(1, 1), FIRST)
+  await give(seal, keys)
+  await seal.enterStandby()
+  const first = store.get('sys/first')?.value
+  assert.ok(first)
+  await store.commit({ puts: [], deletes: ['sys/first'] })
+  assert.throws(() => barrier.openFromStandby(), /changed by another program/)
+  assert.deepEqual([barrier.isSealed, barrier.standby.isHeld], [true, true])
+  await store.commit({ puts: [{ path: 'sys/first', value: first }], deletes: [] })
+  barrier.openFromStandby()
+  assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
 })

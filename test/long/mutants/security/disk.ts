@@ -183,4 +183,18 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'return seen && now.sequence < 0 ? emptyText',
     test: 'test/system/disaster.test.ts',
   },
+  {
+    promise: 'do the same as the user of the service before root runs',
+    before: 'if (stats && !stats.isFile()) return failure(',
+    after: 'if (stats && !stats.isFile() && !stats.isFIFO()) return failure(',
+    test: 'test/attacks/diagnosed-state.test.ts',
+    testName: 'is a pipe: the diagnosis ends',
+  },
+  {
+    promise: 'write to the directory or bucket of scheduled snapshots',
+    before: 'findLast(({ takenAtMs }) => takenAtMs <= nowMs)?.takenAtMs ?? 0',
+    after: 'at(-1)?.takenAtMs ?? 0',
+    test: 'test/attacks/snapshot-target.test.ts',
+    testName: 'names of the future',
+  },
 ]

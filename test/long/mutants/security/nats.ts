@@ -80,4 +80,10 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'if',
     test: 'test/attacks/nats-away.test.ts',
   },
+  {
+    promise: 'announce servers with invented versions, states and times',
+    before: 'if (isSkewed(clock) === wasSkewed || this.#lines?.take(message, 1) === false) return',
+    after: 'if (isSkewed(clock) === wasSkewed) return',
+    test: 'test/attacks/flooding-announcements.test.ts',
+  },
 ]

@@ -297,4 +297,11 @@ export const MUTANTS: readonly Mutant[] = [
     after: `if (parts.core) this.#serveGroup('core', new SealedCallReceiver(sealed),`,
     test: 'test/attacks/agent-asks-core.test.ts',
   },
+  {
+    promise: 'choose the name, the log and the values of its node that `outpost operator debug -node` collects',
+    before: 'if (depth > DEPTH_MAX) return TOO_DEEP',
+    after: 'if (depth > 1000 * DEPTH_MAX) return TOO_DEEP',
+    test: 'test/attacks/debug-bundle.test.ts',
+    testName: 'deep or endless values',
+  },
 ]
