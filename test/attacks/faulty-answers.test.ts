@@ -1,10 +1,9 @@
 /** Answers of a host or server with values of wrong types or sizes: the web interface shows them or a failure, and can be used further. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Page } from 'playwright-core'
 import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { openUi } from '../helpers/browser/page.ts'
+import { changeAnswers, openUi } from '../helpers/browser/page.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { OPS, startHost } from '../ui/hosts-fixture.ts'
 
@@ -38,15 +37,6 @@ function changed(value: unknown, change: Change, key = ''): unknown {
 /** What a host reports: through the server, and from itself. */
 const REPORTED = /\/v1\/(nodes|node|allocations|allocation|client)\b/
 
-async function changeAnswers(page: Page, change: Change): Promise<void> {
-  await page.route(REPORTED, async (route) => {
-    const response = await route.fetch()
-    const text = await response.text()
-    const isJson = (response.headers()['content-type'] ?? '').includes('json')
-    await route.fulfill({ response, body: isJson ? JSON.stringify(changed(JSON.parse(text), change)) : text })
-  })
-}
-
 test('faulty answers of a host leave a page that can be used', { skip }, async (t) => {
   const agent = await startHost(t, (allocDir) => makeAllocation(allocDir, ALLOC, { Name: 'web.api[0]', JobID: 'web' }))
   const [node] = (await (await agent.ask('/v1/nodes')).json()) as readonly { readonly ID: string }[]
@@ -66,7 +56,7 @@ test('faulty answers of a host leave a page that can be used', { skip }, async (
       // Loaded again: nothing of the answers before remains.
       await page.goto(`${agent.url}/ui/status`)
       await page.locator('h1').waitFor()
-      await changeAnswers(page, change)
+      await changeAnswers(page, REPORTED, (json) => changed(json, change))
       for (const view of views) {
         await page.evaluate(`history.pushState(null, '', '/ui${view}'); dispatchEvent(new PopStateEvent('popstate'))`)
         const shown = () => page.locator('main').innerText({ timeout: DEADLINE_MS })

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { agentHere } from '../helpers/agent-here.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
+import { changeAnswers, expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 import { OPS, startHost } from './hosts-fixture.ts'
 
@@ -76,12 +76,10 @@ test('a host whose heartbeat is late shows the age of the last one', { skip: why
   await status.getByText('ready').waitFor()
   assert.equal(await status.innerText(), 'ready')
   // As of a server whose agent was killed: test/cluster/api/nodes-operations.test.ts.
-  await page.route(/\/v1\/nodes?[/?]/, async (route) => {
-    const found: object | object[] = await (await route.fetch()).json()
-    const late = route.request().url().includes('heartbeat_age=true') ? { SecondsSinceHeartbeat: 21 } : {}
-    await route.fulfill({
-      json: Array.isArray(found) ? found.map((host) => ({ ...host, ...late })) : { ...found, ...late },
-    })
+  await changeAnswers(page, /\/v1\/nodes?[/?]/, (json, request) => {
+    const hasAge = new URL(request.url()).searchParams.get('heartbeat_age') === 'true'
+    const withAge = (host: unknown) => (hasAge ? Object.assign({}, host, { SecondsSinceHeartbeat: 21 }) : host)
+    return Array.isArray(json) ? json.map(withAge) : withAge(json)
   })
   // Without a reload of the page, within a few seconds.
   await status.getByText(/^last heartbeat 2\d sec\. ago$/).waitFor({ timeout: 8000 })

@@ -79,11 +79,11 @@ export class TaskMeter {
   *sample(task: Task, from: MeterSources): Generator<void> {
     this.checkedAtMs = from.clock.monotonicMs()
     if (this.#processes.find(task, from.tree)) this.#restart()
-    yield
     if (this.#processes.size === 0) {
       this.end()
       return
     }
+    yield
     const cgroups = this.#exclusiveCgroups(from)
     yield
     const groupMemory = cgroups.memory && readCgroupMemory(cgroups.memory)

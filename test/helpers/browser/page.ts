@@ -8,7 +8,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { after, type TestContext } from 'node:test'
-import type { Browser, Page } from 'playwright-core'
+import type { Browser, Page, Request } from 'playwright-core'
 import { launchChromium } from './chromium.ts'
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
@@ -89,6 +89,30 @@ export async function openUi(t: TestContext, options: UiOptions): Promise<UiPage
   })
   await page.goto(`${url}/ui${path}`)
   return { page, problems }
+}
+
+/**
+ * Replaces the JSON of the answers to these requests by the result of `change`; other answers stay. A request that is in progress when the
+ * test ends is aborted: its server may have stopped.
+ */
+export async function changeAnswers(
+  page: Page,
+  pattern: RegExp,
+  change: (json: unknown, request: Request) => unknown,
+): Promise<void> {
+  await page.route(pattern, async (route) => {
+    try {
+      const response = await route.fetch()
+      const isJson = (response.headers()['content-type'] ?? '').includes('json')
+      const text = await response.text()
+      await route.fulfill({
+        response,
+        body: isJson ? JSON.stringify(change(JSON.parse(text), route.request())) : text,
+      })
+    } catch {
+      await route.abort().catch(() => undefined)
+    }
+  })
 }
 
 interface AxeViolation {
