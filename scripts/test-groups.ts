@@ -13,7 +13,7 @@ import { pathToFileURL } from 'node:url'
  * Modules that are imported first and set the times of clusters for their process and its children. Files with the same
  * times share processes.
  */
-const TIMES = ['short-pace', 'short-timings']
+const TIMES = ['short-pace', 'short-timings', 'short-ha-timings']
 
 /** Files below `test/` with a separate process, and the reason. */
 const ALONE: Readonly<Record<string, string>> = {
@@ -70,10 +70,15 @@ export function groupsOf(root: string, files: readonly string[], supposedMs: (fi
 function sharedFolder(root: string, file: string): string | undefined {
   const path = relative(join(root, 'test'), file)
   if (path in ALONE) return undefined
-  const text = readFileSync(file, 'utf8')
-  const times = TIMES.find((name) => text.includes(`/${name}.ts'`))
+  const times = timesOf(file)
   const folder = path.includes('/') ? path.slice(0, path.indexOf('/')) : 'test'
   return [folder, times].filter((part) => part !== undefined).join('-')
+}
+
+/** The module of times that a file imports first, if any. */
+export function timesOf(file: string): string | undefined {
+  const text = readFileSync(file, 'utf8')
+  return TIMES.find((name) => text.includes(`/${name}.ts'`))
 }
 
 /** Splits in order, each group at most `GROUP_MS_MAX`. */
