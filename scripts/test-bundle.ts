@@ -65,7 +65,11 @@ export class TestBundles {
       logLevel: 'silent',
       plugins: [groupEntries(root, membersOf), sourceLocations],
     })
-    return new TestBundles(root, folder, new Map(named.map(({ name, members }) => [join(folder, `${name}.test.mjs`), members])))
+    return new TestBundles(
+      root,
+      folder,
+      new Map(named.map(({ name, members }) => [join(folder, `${name}.test.mjs`), members])),
+    )
   }
 
   /** The source file of a line of a bundle; the file itself if it is not a bundle. */
