@@ -60,6 +60,8 @@ interface PhaseResult {
   /** Milliseconds of each file, including its process. */
   readonly durationsMs: ReadonlyMap<string, number>
   readonly failures: readonly TestFailure[]
+  /** Source files of which a test passed. */
+  readonly passedFiles: ReadonlySet<string>
 }
 
 interface TestFailure {
@@ -129,8 +131,9 @@ async function runPhase(
   const sourceOf = (file: string | undefined, line = 0) => file && (bundles?.sourceOf(file, line) ?? file)
   const durationsMs = new Map<string, number>()
   const failures: TestFailure[] = []
+  const passedFiles = new Set<string>()
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
-  if (groups.size === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures }
+  if (groups.size === 0) return { passed: 0, failed: 0, skipped: 0, durationsMs, failures, passedFiles }
   const count = [...groups.values()].flat().length
   print(`\n${title}: ${count} files in ${groups.size} processes, ${concurrency} at once\n`)
   const events = run({
@@ -149,13 +152,18 @@ async function runPhase(
     else if (shared.has(file)) durationsMs.set(file, (durationsMs.get(file) ?? 0) + details.duration_ms)
   })
   events.on('test:fail', ({ file, line, name }) => failures.push({ file: sourceOf(file, line) ?? '', name }))
+  events.on('test:pass', ({ file, line, name }) => {
+    const source = sourceOf(file, line)
+    // Node reports a file that declares no test as a passed test with the name of the file.
+    if (source !== undefined && resolve(name) !== source) passedFiles.add(source)
+  })
   events.on('test:summary', (summary) => {
     if (summary.file === undefined) ({ counts } = summary)
   })
   const shown = events.compose(spec)
   for await (const text of shown) process.stdout.write(String(text))
   const { passed, cancelled, skipped, todo } = counts
-  return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures }
+  return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures, passedFiles }
 }
 
 // Inherited by every process that a test starts.
@@ -197,7 +205,7 @@ const code = failures.length > 0 || last.failed > 0 || (files.length > 0 && firs
 // A child process that holds the output of a test would keep this process running, so it exits at once.
 process.stdout.write('', () => process.exit(code))
 
-/** Undefined if no test failed, or too many. A process that ended early is not repeated. */
+/** Undefined if no test failed, or too many. A process that ended early is not repeated. A repeated file has to pass a test. */
 async function repeatFailed(phase: PhaseResult): Promise<PhaseResult | undefined> {
   const failedFiles = [...new Set(phase.failures.map(({ file }) => file))]
   const isRepeatable =
@@ -206,7 +214,12 @@ async function repeatFailed(phase: PhaseResult): Promise<PhaseResult | undefined
     phase.failed === phase.failures.length &&
     failedFiles.every((file) => files.includes(file))
   if (phase.failed === 0 || !isRepeatable) return undefined
-  return runPhase('failed files again', new Map(failedFiles.map((file) => [file, [file]])), { concurrency: 1 })
+  const alone: Groups = new Map(failedFiles.map((file) => [file, [file]]))
+  const repeat = await runPhase('failed files again', alone, { concurrency: 1 })
+  const withoutTests = failedFiles
+    .filter((file) => !repeat.passedFiles.has(file))
+    .map((file) => ({ file, name: 'no test passed when repeated' }))
+  return { ...repeat, failed: repeat.failed + withoutTests.length, failures: [...repeat.failures, ...withoutTests] }
 }
 
 function printFailures(title: string, of: readonly TestFailure[]): void {
