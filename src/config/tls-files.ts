@@ -36,7 +36,7 @@ function readPem(setting: string, file: string): string {
 
 const DAY_MS = 86_400_000
 /** Expiry is reported from this many days before: enough for a manual renewal, and less than the life of a 90-day certificate. */
-export const EXPIRY_WARNING_DAYS = 30
+const EXPIRY_WARNING_DAYS = 30
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 

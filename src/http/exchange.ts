@@ -462,7 +462,7 @@ interface CallSource {
   readonly body: AsyncIterable<Uint8Array>
 }
 
-export class OperationCall implements IncomingCall {
+class OperationCall implements IncomingCall {
   /** From the last permission check. */
   identity: Identity = ANONYMOUS
   readonly raw: RawInput

@@ -11,7 +11,7 @@ import { Refusal } from '../platform/errors.ts'
 import type { AnyEndpoint } from '../platform/operation.ts'
 import type { RawInput } from '../platform/schema.ts'
 
-export const PATH_BYTES_MAX = 8192
+const PATH_BYTES_MAX = 8192
 /** Each parameter costs memory before the caller is authorized. */
 const QUERY_PAIRS_MAX = 256
 
@@ -99,7 +99,7 @@ function parseQuery(text: string): (readonly [string, string])[] {
 }
 
 /** Strict percent-decoding; `plus` also decodes `+` as a space, as in a query. */
-export function decode(text: string, plus: boolean): string {
+function decode(text: string, plus: boolean): string {
   const spaced = plus ? text.replaceAll('+', ' ') : text
   if (!spaced.includes('%')) return spaced
   try {
@@ -251,7 +251,7 @@ const SHARED_BYTES_MAX = 256 << 20
 let takenBytes = 0
 
 /** The share of one body. */
-export class BodyMemory {
+class BodyMemory {
   #takenBytes = 0
 
   /** Reserves memory for a body of this size until `release`; false if the budget is exhausted. */

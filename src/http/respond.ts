@@ -150,7 +150,7 @@ let batch: BatchedResponse[] = []
  * Ends a response whose head is written. `bytes`: length of the body. A text with as many characters is ASCII, which
  * needs no UTF-8 encoding.
  */
-export function endBatched(response: ServerResponse, body?: string | Uint8Array, bytes?: number): void {
+function endBatched(response: ServerResponse, body?: string | Uint8Array, bytes?: number): void {
   const encoding = typeof body === 'string' && body.length === bytes ? 'latin1' : 'utf8'
   if (batch.push({ response, body, encoding }) === 1) setImmediate(flushBatch)
 }

@@ -16,7 +16,7 @@ import { SupervisorError } from './supervisor-error.ts'
 /** Capacity of a pipe: one read empties it. */
 const PIPE_BYTES = 64 * 1024
 
-export class OutputPipe {
+class OutputPipe {
   readonly #socket: Socket
   #writeEnd: number | undefined
   /** Resolves when all write ends are closed and all bytes were read, or after `stop`. */

@@ -9,7 +9,7 @@ import type { MetricName } from './metric-docs.ts'
 const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000]
 
 /** Counts of one operation; implements `OperationMeter` of the http module. */
-export class OperationCounts {
+class OperationCounts {
   underway = 0
   bytes = 0
   readonly recent = new IntervalValues()

@@ -1,7 +1,7 @@
 /** What operators see of the members: roles by the lease, and the state of a new one. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { memberOf } from '../../src/daemon/modules/ha-members.ts'
+import { memberOf } from '../../src/daemon/modules/ha.ts'
 import { MEMBER_LOST_MS } from '../../src/ha/lease/lease.ts'
 import { notInitialised } from '../../src/daemon/monitoring/readiness.ts'
 import type { MemberState } from '../../src/ha/lease/lease.ts'

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
-import { RoundRobinQueue } from '../../src/platform/round-robin-queue.ts'
 import {
+  RoundRobinQueue,
   WorkerPool,
   type WorkerPoolOptions,
   type WorkerTask,

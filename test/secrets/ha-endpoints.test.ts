@@ -1,7 +1,7 @@
 /** The endpoints of high availability in one process, without a lease and a stream. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { haFault, TAKEOVER_MAX_MS } from '../../src/secrets/ha-endpoints/ha-health.ts'
+import { haFault, TAKEOVER_MAX_MS } from '../../src/secrets/ha-endpoints/ha-side.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { ScriptedHa } from '../helpers/scripted-ha.ts'
 import { ScriptedReplication } from '../helpers/scripted-replication.ts'

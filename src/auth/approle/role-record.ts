@@ -117,7 +117,7 @@ function isRemovable(secret: SecretIdRecord, nowMs: number): boolean {
   return hasExpired(secret, nowMs) && Math.max(expiresAtMs, updatedAtMs) + PENDING_LOGIN_MS <= nowMs
 }
 
-export function hasExpired({ expiresAtMs }: SecretIdRecord, nowMs: number): boolean {
+function hasExpired({ expiresAtMs }: SecretIdRecord, nowMs: number): boolean {
   return expiresAtMs !== undefined && expiresAtMs <= nowMs
 }
 

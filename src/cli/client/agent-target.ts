@@ -145,13 +145,13 @@ const TOKEN_FILE = '.outpost-token'
 const OTHERS_MODE = 0o077
 
 /** Path of the token file; undefined without a home directory. */
-export function tokenFile(env: NodeJS.ProcessEnv): string | undefined {
+function tokenFile(env: NodeJS.ProcessEnv): string | undefined {
   const home = env['HOME'] ?? ''
   return home.startsWith('/') ? `${home.replace(/\/+$/, '')}/${TOKEN_FILE}` : undefined
 }
 
 /** Throws CommandError for a file that cannot be read, or that other users can read. */
-export function storedToken(env: NodeJS.ProcessEnv): string | undefined {
+function storedToken(env: NodeJS.ProcessEnv): string | undefined {
   const file = tokenFile(env)
   if (file === undefined) return undefined
   try {

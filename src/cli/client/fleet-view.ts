@@ -90,7 +90,7 @@ export function statusOf(node: JsonFields): string {
 }
 
 /** Time of the last status change; empty if the server does not report it. */
-export function sinceOf(node: JsonFields): string {
+function sinceOf(node: JsonFields): string {
   const atMs = node.number('StatusUpdatedAt') * 1000
   if (atMs <= 0) return ''
   return `${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})`

@@ -49,7 +49,7 @@ const FOLLOWED_MAX = 2000
 const READERS_PER_NODE = 4
 const READERS_MAX = 1000
 /** Bytes of one host in one answer: twice what a hundred tasks keep of both outputs by default, as frames. */
-export const HOST_BYTES_MAX: number = 64 * 2 ** 30
+const HOST_BYTES_MAX: number = 64 * 2 ** 30
 /** Counted for the start of each log, so that ten thousand empty ones are limited too. */
 const LOG_START_BYTES = 4096
 const NO_SLOT = `at most ${FOLLOWED_MAX} allocations of a job are followed at once, shared among its hosts`

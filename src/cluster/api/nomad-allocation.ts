@@ -131,7 +131,7 @@ export const ALLOCATION_FILTER_FIELDS: ReadonlySet<string> = new Set(
   ).split(' '),
 )
 
-export function nanoseconds(ms: number): number {
+function nanoseconds(ms: number): number {
   return Math.round(ms) * NANOSECONDS_PER_MS
 }
 
@@ -207,7 +207,7 @@ const NO_TRANSITION = {
   Reschedule: null,
 }
 
-export const RESOURCES = {
+const RESOURCES = {
   CPU: 0,
   Cores: 0,
   Devices: null,

@@ -9,7 +9,7 @@
  */
 
 /** Longer than logs of a collected allocation are requested, and than a host is usually down for repair. */
-export const EXPIRY_MS = 7 * 24 * 3600 * 1000
+const EXPIRY_MS = 7 * 24 * 3600 * 1000
 export const OWNED_PER_NODE_MAX = 10_000
 export const OWNED_MAX = 200_000
 /** Part of a node's entries that is evicted at once at the total limit, because finding the node visits all nodes. */

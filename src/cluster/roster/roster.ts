@@ -15,7 +15,6 @@
 import type { Logger } from '../../platform/log.ts'
 import { TIMINGS } from '../nats/timings.ts'
 import { AllocationOwners } from './allocation-owners.ts'
-import { NodeClocks } from './node-clocks.ts'
 import {
   type AllocationDescription,
   isNewer,
@@ -25,9 +24,9 @@ import {
   runSlices,
   type SignedMessage,
 } from './node-messages.ts'
-import { NODE_LEFT, type NodeStatus } from './node-status.ts'
-import { RosterRejections } from './roster-rejections.ts'
 import {
+  NODE_LEFT,
+  type NodeStatus,
   type AllocationRecord,
   type NodeRecord,
   type RosterChange,
@@ -35,6 +34,8 @@ import {
   statusOf,
   unknownSince,
 } from './roster-records.ts'
+import { RosterRejections } from './roster-rejections.ts'
+import { CLOCK_SKEW_MS, ClockSkews } from '../trust/clock-skews.ts'
 
 const MISSED_HEARTBEATS_MAX = 3
 /** A heartbeat after a longer silence is late: the process on the node, NATS or this server was delayed. */
@@ -462,5 +463,28 @@ export class Roster {
 
   #notify(change: RosterChange): void {
     for (const listener of this.#listeners) listener(change)
+  }
+}
+
+/**
+ * Clock skew of each node relative to this server: send time minus reception time of the node's messages. Calls to a node with
+ * `acl { enabled = true }` carry times, so the node rejects all of them if the skew exceeds `CLOCK_SKEW_MS`.
+ */
+class NodeClocks extends ClockSkews {
+  /** True if nodes reject calls with wrong times. */
+  readonly #isChecked: boolean
+
+  constructor(logger: Logger, isChecked: boolean) {
+    super({ logger, message: 'node clock skew', fieldsOf: ({ id, name }) => ({ node_id: id, name }) })
+    this.#isChecked = isChecked
+  }
+
+  /** The reason why the node rejects calls; undefined if it does not. */
+  fault(nodeId: string): string | undefined {
+    const skewMs = this.of(nodeId)
+    if (!this.#isChecked || Math.abs(skewMs) <= CLOCK_SKEW_MS) return undefined
+    const seconds = Math.round(Math.abs(skewMs) / 1000)
+    const where = skewMs > 0 ? 'ahead of' : 'behind'
+    return `The clock of the node is ${seconds} s ${where} this server and calls to it are refused: synchronize both clocks (NTP)`
   }
 }

@@ -28,7 +28,7 @@ export const HOST_CALLS = { perSecond: 1000, capacity: 4000 }
 const REFUSED_CALLS = { perSecond: 20, capacity: 100 }
 /** Concurrent calls of one host and of all hosts: a quarter and three quarters of what a server serves, the rest is for servers. */
 export const HOST_CONCURRENT_CALLS_MAX = 1024
-export const HOSTS_CONCURRENT_CALLS_MAX = 3072
+const HOSTS_CONCURRENT_CALLS_MAX = 3072
 
 const nowMs = () => performance.now()
 

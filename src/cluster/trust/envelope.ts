@@ -36,14 +36,7 @@ const MESSAGE_HEAD_BYTES = 1 + NUMBER_BYTES
 export const ENVELOPE_BYTES = REQUEST_HEAD_BYTES + TAG_BYTES
 
 /** Reasons why a server does not open an envelope. The index of one is its byte on the wire: append only. */
-export const ENVELOPE_REFUSALS = [
-  'malformed',
-  'wrong key',
-  'too old',
-  'sent before',
-  'too many callers',
-  'no server',
-] as const
+const ENVELOPE_REFUSALS = ['malformed', 'wrong key', 'too old', 'sent before', 'too many callers', 'no server'] as const
 export type EnvelopeRefusal = (typeof ENVELOPE_REFUSALS)[number]
 
 export interface SessionKeys {

@@ -11,7 +11,7 @@ import { CLOCK_SKEW_MS, SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.
 import type { NatsConfig } from '../../config/config.ts'
 import { skewText } from '../monitoring/clock-warning.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
-import { requestStatus } from './http-status.ts'
+import { requestStatus } from './service.ts'
 import { heartbeatSubject } from './nats.ts'
 
 const NATS_MONITORING_PORT = 8222

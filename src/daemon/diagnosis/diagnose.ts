@@ -24,7 +24,7 @@ import { checkNats } from './nats.ts'
 import { checkPorts } from './ports.ts'
 import { checkSeal } from './seal.ts'
 import { checkService, findService } from './service.ts'
-import { checkVersions } from './versions.ts'
+import { buildCommit } from '../../platform/build-commit.ts'
 
 const CHECKS: Readonly<Record<DiagnosisGroup, DiagnosisCheck>> = {
   service: checkService,
@@ -86,4 +86,22 @@ async function* loadContext(
       yield failure('configuration', fault, 'correct the file, check it with outpost validate')
     return undefined
   }
+}
+
+const NODE_MAJOR_MIN = 24
+
+/** Versions of the program, of the running process, and of the runtime. */
+export function checkVersions({ service, version }: DiagnosisContext): DiagnosisFinding[] {
+  const findings = [passed('versions/program', `outpost ${version}, commit ${buildCommit()}`)]
+  const major = Number(process.versions.node.split('.')[0])
+  const runtime = `Node ${process.version} on ${process.platform} ${process.arch}`
+  const next = `install Node ${NODE_MAJOR_MIN}: npm ci, or the package`
+  findings.push(
+    major >= NODE_MAJOR_MIN ? passed('versions/runtime', runtime) : failure('versions/runtime', runtime, next),
+  )
+  if (service && service.version !== '' && service.version !== version) {
+    const text = `the running service is outpost ${service.version}`
+    findings.push(warning('versions/service', text, 'restart the service to run the installed version'))
+  }
+  return findings
 }

@@ -8,10 +8,11 @@
  * systems are disabled. HTTP serves reads only.
  *
  * The copy is removed at the end, at any exit of the process, and after SIGKILL by the next drill: one directory, one lock. A directory
- * with other files is refused (`drill-directory.ts`).
+ * with other files is refused: only files whose names start with `COPY_NAME` are ever removed. A directory that contains the copied database
+ * is refused first.
  */
-import { mkdirSync, rmSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { mkdirSync, rmSync, lstatSync, readdirSync, realpathSync, rmdirSync, unlinkSync } from 'node:fs'
+import { dirname, join, resolve, basename, sep } from 'node:path'
 import { Barrier } from '../../storage/barrier/barrier.ts'
 import { sealSettings } from '../../storage/seal/static-key.ts'
 import { Seal } from '../../storage/seal/seal.ts'
@@ -19,13 +20,12 @@ import { decodeShare } from '../../storage/seal/shares.ts'
 import type { Drill, DrillOptions } from '../../cli/framework/services.ts'
 import type { Config } from '../../config/load.ts'
 import { configOf } from '../setup/dev.ts'
-import { COPY_NAME, refuseAroundDatabase, removeLeftover } from './drill-directory.ts'
 import { coreEngines, ownEngines } from '../modules/engines.ts'
 import { limitsOf } from '../setup/settings.ts'
 import { Listener } from '../../http/listener.ts'
 import { Router } from '../../http/router.ts'
 import { sleep } from '../../platform/clock.ts'
-import { Fault } from '../../platform/errors.ts'
+import { Fault, isErrno } from '../../platform/errors.ts'
 import { SILENT_LOGGER } from '../../platform/log.ts'
 import { foreignOwner } from '../../platform/program-file.ts'
 import { SecretsCore } from '../../secrets/core.ts'
@@ -204,5 +204,49 @@ class ServerDrill implements Drill {
     this.#ended.abort()
     await this.#underWay
     await this.#undo.disposeAsync()
+  }
+}
+
+export const COPY_NAME = 'drill-copy.db'
+
+/** Throws a Fault if the database, or a link on its path, is `directory` or below it. */
+export function refuseAroundDatabase(directory: string, storagePath: string): void {
+  const path = resolve(storagePath)
+  const places = [path, join(realOf(dirname(path)), basename(path)), realOf(path)]
+  const within = new Set([directory, realOf(directory)])
+  for (const each of within) {
+    if (!places.some((place) => place === each || place.startsWith(`${each}${sep}`))) continue
+    throw new Fault(
+      `the database ${storagePath} is in ${directory}, the directory of the copy: use another directory (-dir)`,
+    )
+  }
+}
+
+/**
+ * Removes the copy of a killed drill; true if there was one. The caller holds the lock. Throws a Fault without a change if the path is
+ * not a directory or contains other files.
+ */
+export function removeLeftover(directory: string): boolean {
+  const found = lstatSync(directory, { throwIfNoEntry: false })
+  if (!found) return false
+  if (!found.isDirectory()) throw new Fault(`${directory} is not a drill directory: ${ELSEWHERE}`)
+  const names = readdirSync(directory, { withFileTypes: true })
+  const foreign = names.find((each) => !each.isFile() || !each.name.startsWith(COPY_NAME))
+  if (foreign)
+    throw new Fault(`${join(directory, foreign.name)} is not a file of a drill, nothing was removed: ${ELSEWHERE}`)
+  for (const { name } of names) unlinkSync(join(directory, name))
+  rmdirSync(directory)
+  return true
+}
+
+const ELSEWHERE = 'move it away, or use another directory (-dir)'
+
+/** The real path; the given one if the file does not exist. */
+function realOf(path: string): string {
+  try {
+    return realpathSync(path)
+  } catch (error) {
+    if (isErrno(error, 'ENOENT')) return path
+    throw error
   }
 }

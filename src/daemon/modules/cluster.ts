@@ -18,7 +18,7 @@ import { AssertionIssuer } from '../../cluster/rpc/assertion-issuer.ts'
 import { NodeAnnouncer } from '../../cluster/roster/node-announcer.ts'
 import { CurveKey } from '../../cluster/trust/envelope.ts'
 import { Forwarder } from '../../cluster/rpc/forwarder.ts'
-import type { MessageBus } from '../../cluster/nats/message-bus.ts'
+import { type MessageBus, MemoryBroker } from '../../cluster/nats/message-bus.ts'
 import { RosterListener } from '../../cluster/roster/roster-listener.ts'
 import { NodeAdmission } from '../../cluster/rpc/node-admission.ts'
 import { RegionServers } from '../../cluster/roster/region-servers.ts'
@@ -41,12 +41,10 @@ import {
   resolveTokenOperation,
   SERVER_IDENTITY,
 } from '../../cluster/trust/token-operations.ts'
-import { openBus } from './cluster-bus.ts'
 import { CoreCalls } from './core-calls.ts'
 import type { Config } from '../../config/load.ts'
 import { nextRun } from '../setup/files.ts'
 import { nodeStateOf, type OwnCore } from './node-state.ts'
-import { rosterStoreIn } from './roster-store-in.ts'
 import { identityOf } from '../setup/settings.ts'
 import { nodeGc } from '../../host/gc/gc-operations.ts'
 import type { Host } from '../../host/host.ts'
@@ -58,6 +56,7 @@ import type { AnyEndpoint, AnyOperation, Callers, WholeAnswer } from '../../plat
 import type { LoginRequest } from '../../login/session.ts'
 import { AGENT_LOGIN } from '../../secrets/request/core-endpoints.ts'
 import { RosterDatabase } from '../../storage/store/roster-store.ts'
+import { parseRoster, type RosterStore } from '../../cluster/roster/roster-records.ts'
 
 /** Limit of concurrent calls that a node serves; each may be a stream. */
 const CALLS_MAX = 4096
@@ -455,5 +454,37 @@ export class Cluster {
   /** Messages of nodes, by result. */
   get nodeMessages(): Readonly<Record<string, number>> {
     return this.#listener?.counts ?? {}
+  }
+}
+
+/** The NATS client is loaded on demand. `onServerCertificate`: expiry of the server's certificate, in milliseconds since the epoch. */
+export async function openBus(
+  config: Config,
+  logger: Logger,
+  onServerCertificate: (expiryMs: number) => void,
+): Promise<MessageBus> {
+  if (!config.nats) return new MemoryBroker().connect()
+  const { openNatsBus } = await import('../../cluster/nats/nats-bus.ts')
+  return openNatsBus({
+    ...config.nats,
+    name: `outpost ${config.name}`,
+    logger: logger.named('nats'),
+    onServerCertificate,
+  })
+}
+
+/** Store of the roster in its database. */
+export function rosterStoreIn(database: RosterDatabase): RosterStore {
+  return {
+    saveNode: (id, record, publicKey) => database.put('node', id, { record, publicKey }),
+    saveAllocation: (id, record) => database.put('allocation', id, record),
+    removeNode: (id) => database.remove('node', id),
+    removeAllocation: (id) => database.remove('allocation', id),
+    saveOwner: (id, owner) => database.put('claim', id, owner),
+    removeOwner: (id) => database.remove('claim', id),
+    load() {
+      const [nodes, allocations, owners] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
+      return parseRoster({ nodes, allocations, owners }, (table, id) => database.logUnreadable(table, id))
+    },
   }
 }

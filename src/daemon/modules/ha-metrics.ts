@@ -1,8 +1,7 @@
 /** Metrics and readiness check of high availability. */
 import type { Check, CheckResult } from '../../telemetry/readiness.ts'
 import { type Family, single } from '../../telemetry/metric.ts'
-import { haFault } from '../../secrets/ha-endpoints/ha-health.ts'
-import type { HaMember, HaRole, HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
+import { haFault, type HaMember, type HaRole, type HaSide } from '../../secrets/ha-endpoints/ha-side.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 
 const ROLES: readonly HaMember['role'][] = ['active', 'standby', 'sealed', 'uninitialized', 'lost']

@@ -12,14 +12,12 @@ import { type ForwardTarget, HaRouting } from '../../ha/ha-routing.ts'
 import type { HaCore } from '../../ha/ha-options.ts'
 import { localFirst } from '../../ha/leader-placement.ts'
 import { HaServer } from '../../ha/ha-server.ts'
-import { MEMBER_LOST_MS } from '../../ha/lease/lease.ts'
-import { memberOf } from './ha-members.ts'
+import { MEMBER_LOST_MS, isReporting, type MemberState } from '../../ha/lease/lease.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call } from '../../platform/operation.ts'
 import type { ReplicationPart } from './dr.ts'
-import { stateHeader } from '../standby/read-conditions.ts'
-import { ReadIndex } from '../standby/read-index.ts'
+import { stateHeader, ReadIndex } from '../standby/read-index.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { hasLimitedUses, StandbyReads } from '../standby/standby-reads.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
@@ -361,4 +359,25 @@ function connectTo(nats: NatsConfig, { name, region }: Config): Promise<NatsConn
     // Without them, each request creates three errors with a stack, for the case that it fails.
     noAsyncTraces: true,
   })
+}
+
+interface ListedBy {
+  /** Newest row of the active server. */
+  readonly activeRow: number
+  /** ID of the server that holds the lease. */
+  readonly holder: string | undefined
+  readonly own: string | undefined
+}
+
+/** A member of a highly available core as the endpoints list it. */
+export function memberOf(
+  { apiAddress, atMs, name, row, serverId, state, version }: MemberState,
+  { activeRow, holder, own }: ListedBy,
+): HaMember {
+  // The lease says which one is active; a report may be two seconds old, or the last one of a server that was killed.
+  const reported = state === 'active' && serverId !== holder ? 'standby' : state
+  const current = serverId === holder && state === 'standby' ? 'active' : reported
+  const role = isReporting({ atMs }, Date.now()) ? current : 'lost'
+  const lag = Math.max(0, activeRow - row)
+  return { name, serverId, apiAddress, version, role, position: row, lag, lastSeenMs: atMs, isSelf: serverId === own }
 }

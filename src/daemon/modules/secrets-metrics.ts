@@ -10,7 +10,7 @@ import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { replaceFile, readTextIfExists } from '../../platform/program-file.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
-import { countTokens } from '../../secrets/system/system-counters.ts'
+import { countStoredTokens } from '../../secrets/system/system-usage.ts'
 import { HaMetrics } from './ha-metrics.ts'
 import type { SnapshotSchedule, SnapshotScheduleStatus } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
@@ -81,7 +81,7 @@ export class SecretsMetrics {
     this.#isCounting = true
     const startedAtMs = performance.now()
     try {
-      const tokens = await countTokens(core.open.storage)
+      const tokens = await countStoredTokens(core.open.storage)
       const leases = await core.open.leases.counts()
       this.#tokens = core.isActive ? tokens : undefined
       this.#leaseCounts = core.isActive ? leases : undefined

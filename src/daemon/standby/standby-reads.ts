@@ -20,7 +20,7 @@ import { type CoreOptions, SecretsCore } from '../../secrets/core.ts'
 import { secretsOperations } from '../../secrets/request/handle.ts'
 import { READ_VERBS } from '../../secrets/request/core-endpoints.ts'
 import type { Batch } from '../../storage/sqlite/batch.ts'
-import { ReadOnlyStore } from '../../storage/store/read-only-store.ts'
+import { ReadOnlyStore } from '../../storage/store/store-interface.ts'
 import type { LoggedGroup } from '../../storage/store/commit-log.ts'
 import { decodedBatches } from '../../storage/store/write-group.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
@@ -30,8 +30,7 @@ import { Condition } from '../../platform/mutex.ts'
 import type { Logger } from '../../platform/log.ts'
 import { type AnyOperation, type Call, WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import { requiredAge, requiredRow } from './read-conditions.ts'
-import type { ReadIndex } from './read-index.ts'
+import { requiredAge, requiredRow, type ReadIndex } from './read-index.ts'
 
 /** Tokens and policies are never older than this, also if the client accepts older ones. */
 const AGE_MAX_MS = 1000

@@ -317,7 +317,7 @@ function nameOf(socket: Socket): string {
 }
 
 /** Concurrent calls of one certificate; a secondary needs three. */
-export const CALLS_MAX = 16
+const CALLS_MAX = 16
 /** Concurrent `Values` calls of one certificate: each may hold a value of 64 MiB. A secondary needs two. */
 export const VALUES_MAX = 4
 /**

@@ -12,7 +12,7 @@ import type {
   connectivityState,
   ServiceError,
 } from '@grpc/grpc-js'
-import { Fault } from '../../platform/errors.ts'
+import { Fault, errnoOf } from '../../platform/errors.ts'
 import { serverNameOf } from './certificates.ts'
 import {
   MESSAGE_BYTES_MAX,
@@ -25,9 +25,9 @@ import {
   type UnaryMethod,
   unpackSmall,
 } from './messages.ts'
-import { unreachableReason } from './unreachable.ts'
+import { connect } from 'node:net'
 
-export const SERVICE = 'outpost.replication.v1'
+const SERVICE = 'outpost.replication.v1'
 
 /**
  * Why one end refuses the other. `unknown` certificate not issued · `revoked` · `expired` activation not used in time · `used` a newer
@@ -212,7 +212,7 @@ export function linkErrorOf(error: unknown): LinkError {
 }
 
 /** `https://host:port` and `host:port` alike; throws a LinkError for anything else. */
-export function hostAndPort(address: string): string {
+function hostAndPort(address: string): string {
   const plain = address.replace(/^https?:\/\//, '').replace(/\/$/, '')
   const match = /^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})$/.exec(plain)
   const port = Number(match?.[2])
@@ -229,4 +229,31 @@ export function checkEpoch(named: number, own: number): void {
   if (named > own + EPOCH_STEP_MAX) {
     throw new LinkError('malformed', `epoch ${named} is too far above epoch ${own} of this cluster`)
   }
+}
+
+const PROBE_TIMEOUT_MS = 2000
+
+/**
+ * Why a primary cannot be reached, from one TCP connection to `address`, a host and a port: gRPC reports a closed port and a failed TLS
+ * handshake alike. Never rejects.
+ */
+async function unreachableReason(address: string, signal?: AbortSignal): Promise<string> {
+  const colon = address.lastIndexOf(':')
+  const host = address.slice(0, colon).replace(/^\[|\]$/g, '')
+  const socket = connect({ host, port: Number(address.slice(colon + 1)), ...(signal && { signal }) })
+  const reason = await new Promise<string>((resolve) => {
+    socket.once('connect', () =>
+      resolve('its certificate is from another replication set, or the process does not respond'),
+    )
+    socket.once('error', (error) => resolve(connectFault(errnoOf(error))))
+    socket.setTimeout(PROBE_TIMEOUT_MS, () => resolve('no TCP connection, check firewalls'))
+  })
+  socket.on('error', () => undefined).destroy()
+  return reason
+}
+
+function connectFault(code: string | undefined): string {
+  return code === 'ECONNREFUSED'
+    ? 'connection refused, the primary is down or has another cluster port'
+    : `no TCP connection (${code ?? 'aborted'})`
 }

@@ -10,7 +10,7 @@
  */
 import type { Logger } from '../../platform/log.ts'
 import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
-import type { BandwidthLimiter } from '../link/bandwidth-limiter.ts'
+import type { BandwidthLimiter } from '../../platform/token-bucket.ts'
 import { LinkError } from '../link/link.ts'
 import { type FollowCall, send } from '../link/link-server.ts'
 import { CHUNK_BYTES, splitIntoChunks, type RequestOf, type ResponseOf, ROWS_MAX } from '../link/messages.ts'

@@ -1,7 +1,7 @@
 /** The primary's side of a Merkle comparison: hashes of its tree, and the entries that a secondary then requests. */
 import type { Logger } from '../../platform/log.ts'
 import type { ReplicaStore } from '../../storage/store/replica.ts'
-import type { BandwidthLimiter } from '../link/bandwidth-limiter.ts'
+import type { BandwidthLimiter } from '../../platform/token-bucket.ts'
 import { CHUNK_BYTES, splitIntoChunks, LEAVES_MAX, type RequestOf, type ResponseOf } from '../link/messages.ts'
 
 /** Overhead of a leaf in a message. */

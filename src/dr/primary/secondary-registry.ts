@@ -178,7 +178,7 @@ export class SecondaryRegistry {
 }
 
 /** Compares `major.minor.patch`; a malformed version counts as the oldest. */
-export function isOlder(one: string, other: string): boolean {
+function isOlder(one: string, other: string): boolean {
   const [a, b] = [numbersOf(one), numbersOf(other)]
   for (const [at, number] of a.entries()) {
     const difference = number - (b[at] ?? 0)

@@ -11,7 +11,7 @@ import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/r
 const READ_LIMITS = { rows: 256, bytes: 4 << 20 }
 
 /** The first fork of the other history that this one does not have. */
-export function firstForkAfter(
+function firstForkAfter(
   own: Pick<CommitPosition, 'epoch'>,
   forks: readonly CommitPosition[],
 ): CommitPosition | undefined {

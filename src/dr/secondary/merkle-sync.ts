@@ -212,7 +212,7 @@ export interface EntryBatch {
 }
 
 /** Rejects with a LinkError. */
-export async function* fetchEntries(
+async function* fetchEntries(
   link: Pick<MerkleSource, 'values'>,
   paths: readonly string[],
   signal: AbortSignal,

@@ -38,7 +38,7 @@ const WHAT_TO_DO =
   'database away and restore a snapshot'
 
 /** The role, or the epoch, was changed by another program. */
-export class TamperedRoleError extends Refusal {
+class TamperedRoleError extends Refusal {
   constructor(what: string, found: string) {
     super('host_error', `${what} of the database was changed by another program: ${found}. ${WHAT_TO_DO}`)
   }

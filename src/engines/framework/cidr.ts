@@ -79,7 +79,7 @@ const NETWORK_GROUPS = 4
 const GROUPS = 8
 
 /** The address without its zone, and an IPv4-mapped IPv6 address as IPv4. */
-export function plainAddress(address: string): string {
+function plainAddress(address: string): string {
   const zone = address.indexOf('%')
   const bare = zone < 0 ? address : address.slice(0, zone)
   return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(bare)?.[1] ?? bare

@@ -11,7 +11,7 @@ import { metaSchema } from '../../storage/snapshot/format/snapshot-archive.ts'
 import type { ReplicaOrder } from '../../storage/store/replica-writer.ts'
 
 /** Version of these messages; a server refuses to read another one. */
-export const COMMIT_FORMAT = 1
+const COMMIT_FORMAT = 1
 
 const whole = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))
 const octets = v.custom<Uint8Array>((value) => value instanceof Uint8Array)

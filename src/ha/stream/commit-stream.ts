@@ -58,7 +58,7 @@ export class PublishRefused extends Error {
 }
 
 /** It is unknown whether the message was stored. */
-export class PublishUnknown extends Error {
+class PublishUnknown extends Error {
   override readonly name = 'PublishUnknown'
 }
 

@@ -21,7 +21,7 @@ import { type MetadataBody, parseMetadataBody } from './metadata-body.ts'
 import { bytesOf, DYNAMIC_BYTES_MAX, type DynamicMeta, type HostState, KEYS_MAX } from './state.ts'
 import { METADATA } from '../allocations/result-schemas.ts'
 
-export const BODY_BYTES_MAX = 512 << 10
+const BODY_BYTES_MAX = 512 << 10
 const VALUE_BYTES_MAX = 64 << 10
 
 export interface MetadataView {

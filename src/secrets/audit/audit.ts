@@ -29,6 +29,7 @@ import type { AuditDevice } from './audit-device.ts'
 import type { FileFinding } from './audit-file.ts'
 import type { ChainBreak } from './device-chain.ts'
 import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type LineFormat } from './audit-record.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 const FAILURE_LOG_INTERVAL_MS = 60_000
 
@@ -292,4 +293,24 @@ export class AuditTrail {
 /** A line that shows that the device can record. */
 export function deviceLine(path: string, nowMs: number): string {
   return JSON.stringify({ time: new Date(nowMs).toISOString(), type: 'device', path })
+}
+
+// Between two activities of the core the devices of the last one are closed, and those of the next one must record.
+
+/** Time for the queued lines of the last activity */
+const END_MS = 1000
+/** Time for the first line of the next one */
+const START_MS = 2000
+
+/** A device that does not respond must not prevent the activation. Never rejects. */
+export async function endTrail(trail: AuditTrail | undefined): Promise<void> {
+  if (trail) await Promise.race([trail.end(), sleep(END_MS, undefined, { ref: false })])
+}
+
+/** Rejects with a Fault if devices are enabled and none of them records a line. */
+export async function requireRecording(trail: AuditTrail): Promise<void> {
+  const late = sleep(START_MS, false, { ref: false })
+  if (await Promise.race([trail.announce(), late])) return
+  const reasons = trail.states.map(({ fault = 'no response', path }) => `${path} ${fault}`)
+  throw new Fault(`no audit device of this server can record requests: ${reasons.join(', ')}`)
 }

@@ -146,7 +146,7 @@ export interface OriginRecord {
 }
 
 /** Path of the request that restores a snapshot into an uninitialized server */
-export const SNAPSHOT_NEW = 'sys/storage/snapshot-new'
+const SNAPSHOT_NEW = 'sys/storage/snapshot-new'
 
 /**
  * Records the restore of a snapshot into an uninitialized server. At that time no audit device was enabled, so the devices of the

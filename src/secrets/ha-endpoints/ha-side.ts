@@ -51,3 +51,22 @@ export interface HaSide {
   /** Removes a member that is gone. Rejects with a Refusal for an unknown member, for one that is alive, and while NATS does not respond. */
   removeMember(name: string): Promise<void>
 }
+
+/** Longer than any takeover, so load balancers keep the servers meanwhile: their requests are held until a server is active. */
+export const TAKEOVER_MAX_MS = 15_000
+
+type HaState = Pick<HaSide, 'active' | 'trouble'>
+
+/** Since when a server has known no active one, by the monotonic clock. */
+const inactiveSince = new WeakMap<HaState, number>()
+
+/** Why a server cannot serve, for `sys/health` and readiness. Undefined for a server that can serve requests or forward them. An absence counts from the first call that notices it. */
+export function haFault(ha: HaState, nowMs = performance.now()): string | undefined {
+  const sinceMs = ha.active ? undefined : (inactiveSince.get(ha) ?? nowMs)
+  if (sinceMs === undefined) inactiveSince.delete(ha)
+  else inactiveSince.set(ha, sinceMs)
+  if (ha.trouble !== undefined) return ha.trouble
+  if (sinceMs === undefined || nowMs - sinceMs < TAKEOVER_MAX_MS) return undefined
+  const seconds = Math.floor((nowMs - sinceMs) / 1000)
+  return `no server has been active for ${seconds} s: check that the other servers are unsealed and that a majority of the NATS servers runs`
+}

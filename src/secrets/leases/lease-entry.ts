@@ -40,7 +40,7 @@ const leaseSchema = v.object({
 export type Lease = v.InferOutput<typeof leaseSchema>
 
 /** After so many failed attempts a lease counts as irrevocable. It is still retried. */
-export const ATTEMPTS_MAX = 6
+const ATTEMPTS_MAX = 6
 
 export function isIrrevocable({ revocation }: Lease): boolean {
   return (revocation?.attempts ?? 0) >= ATTEMPTS_MAX

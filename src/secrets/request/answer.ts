@@ -41,7 +41,7 @@ function answer(status: number, body: string | undefined, headers = HEADERS): Wh
 }
 
 /** The envelope around a reply. `requestId` is that of the access log and of the audit lines. */
-export function envelope(reply: Reply, requestId: string): string {
+function envelope(reply: Reply, requestId: string): string {
   const { auth, data, leased, leaseSeconds = leased?.seconds ?? 0, warnings } = reply
   const dataText = data === undefined || data === null ? 'null' : jsonOf(data)
   const warningText = warnings && warnings.length > 0 ? JSON.stringify(warnings) : 'null'
@@ -113,7 +113,7 @@ function notFound(): WholeAnswer {
   return errorAnswer(404, [])
 }
 
-export function errorAnswer(status: number, errors: readonly string[], members: RejectionMembers = {}) {
+function errorAnswer(status: number, errors: readonly string[], members: RejectionMembers = {}) {
   return answer(status, `${JSON.stringify({ errors, ...members })}\n`)
 }
 

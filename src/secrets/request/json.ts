@@ -6,7 +6,7 @@ import { Rejection } from '../../engines/framework/engine.ts'
 import { endOfString } from '../../engines/framework/exact-json.ts'
 
 /** Serializing a value needs stack for each level. */
-export const DEPTH_MAX = 1000
+const DEPTH_MAX = 1000
 
 const [ZERO, NINE, UPPER_E, LOWER_E] = [48, 57, 69, 101]
 /** A number with at most this many digits and no exponent is below 1.8e308. */

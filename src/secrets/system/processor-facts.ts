@@ -46,7 +46,7 @@ const UNKNOWN = {
 }
 
 /** x86 has `flags`, ARM has `Features`. */
-export function parseCpuinfo(text: string): Partial<ProcessorFacts>[] {
+function parseCpuinfo(text: string): Partial<ProcessorFacts>[] {
   const blocks = text.split('\n\n').map((block) => new Map(block.split('\n').map(keyAndValue)))
   return blocks
     .filter((block) => block.has('processor'))

@@ -8,7 +8,7 @@
 import type { Barrier } from '../../storage/barrier/barrier.ts'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, integer } from '../../engines/framework/fields.ts'
-import { haFault } from '../ha-endpoints/ha-health.ts'
+import { haFault } from '../ha-endpoints/ha-side.ts'
 import type { CoreState, WithOptions, WithClock } from './core-parts.ts'
 import { versionFacts } from './version-history.ts'
 

@@ -1,6 +1,6 @@
 /**
- * `sys/internal/counters/usage`: what is stored in the core, for operators. Counting reads each token and the path of every
- * other entry, in slices; other requests are served meanwhile, so the counts are not of one moment.
+ * `sys/internal/counters/` and `sys/version-history`: what is stored in the core, for operators. `usage` reads each token and the path of
+ * every other entry, in slices; other requests are served meanwhile, so the counts are not of one moment.
  */
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { path, type Path } from '../../engines/framework/engine.ts'
@@ -13,6 +13,8 @@ import type { Quotas } from '../quotas/quotas.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import { hasExpired, parseEntry, ROOT_PATH, TOKENS_PREFIX } from '../tokens/token-entry.ts'
 import type { OpenStores, WithClock } from './core-parts.ts'
+import { nextTurn } from '../../platform/scheduler.ts'
+import { storedVersions } from './version-history.ts'
 
 /** Paths that are read in one step. */
 const PAGE_PATHS = 500
@@ -159,4 +161,46 @@ class NameCounts {
   all(): Record<string, number> {
     return Object.fromEntries([...this.#counts].sort(([, a], [, b]) => b - a))
   }
+}
+
+/** Entries per time slice of a few milliseconds */
+const COUNTED_AT_ONCE = 5000
+
+export function counterPaths(core: OpenStores<{ readonly storage: Storage }>): Path[] {
+  return [
+    path({
+      pattern: 'version-history',
+      summary: 'List the versions of this program that have served this core',
+      fields: {},
+      list() {
+        const all = storedVersions(core.open.storage)
+        const entries = all.map(({ installedAt, version }, at): [string, object] => {
+          return [
+            version,
+            { build_date: '', previous_version: all[at - 1]?.version ?? null, timestamp_installed: installedAt },
+          ]
+        })
+        return { data: { keys: all.map(({ version }) => version), key_info: Object.fromEntries(entries) } }
+      },
+    }),
+    path({
+      pattern: 'internal/counters/tokens',
+      summary: 'Count the service tokens',
+      fields: {},
+      async read() {
+        return { data: { counters: { service_tokens: { total: await countStoredTokens(core.open.storage) } } } }
+      },
+    }),
+  ]
+}
+
+/** Includes expired tokens that were not removed yet. Throws while the core is sealed. */
+export async function countStoredTokens(storage: Storage): Promise<number> {
+  const prefix = `${TOKENS_PREFIX}id/`
+  let total = 0
+  for (const page of storage.pages(prefix, COUNTED_AT_ONCE)) {
+    total += page.length
+    await nextTurn()
+  }
+  return total
 }

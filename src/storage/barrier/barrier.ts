@@ -23,8 +23,7 @@ import { type StoredEntry, type History, type PageOptions, type Store, StoreErro
 import { decrypt, encrypt } from './cipher.ts'
 import { EntryGuard, type EntryIntegrity } from './entry-guard.ts'
 import { scheduleGc } from './forced-gc.ts'
-import { SUCCESSORS, successorEntry } from './root-key-succession.ts'
-import { StandbyKey } from './standby-key.ts'
+import { SUCCESSORS, successorEntry, StandbyKey } from './standby-key.ts'
 import { derivedKey, Keyring, KEYRING_PATH, openRing, PurposeCodes, ringEntry, WrongKey } from './keyring.ts'
 
 export { KEYRING_PATH, WrongKey } from './keyring.ts'

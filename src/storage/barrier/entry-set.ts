@@ -24,7 +24,7 @@ import { freshNonce } from './cipher.ts'
 import { SEAL_PATHS } from './seal-entries.ts'
 
 export const SET_KEY_BYTES = 32
-export const SUM_WORDS = 8
+const SUM_WORDS = 8
 export const SHARDS = 64
 const SHARD_SHIFT = 26
 const SUM_BYTES = SUM_WORDS * 4

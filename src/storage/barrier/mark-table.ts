@@ -13,7 +13,7 @@ const WORDS = 4
 const SLOTS_MIN = 8
 /** Maximum load factor. */
 const LOAD_MAX = 0.75
-export const MARK_BYTES = WORDS * 4
+const MARK_BYTES = WORDS * 4
 
 export class MarkTable {
   /** ID and mark, four words per slot; the first word of a free slot is 0. */

@@ -6,19 +6,20 @@
  * No entry grants a right before all entries were verified (`verified`): each could be rolled back. `entries` may be used only to deny a
  * right.
  *
- * After a rekey of the other server the held key is obsolete: `fits` replaces it by its successor (`root-key-succession.ts`), or drops it
+ * After a rekey of the other server the held key is obsolete: `fits` replaces it by its successor, or drops it
  * if there is none.
  */
 import { sleep } from '../../platform/clock.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
 import { Mutex } from '../../platform/mutex.ts'
 import type { History, PageOptions, Store } from '../store/store.ts'
-import { decrypt } from './cipher.ts'
+import { decrypt, encrypt } from './cipher.ts'
 import { ShardWriter } from './entry-set-shards.ts'
 import { EntrySetMismatch, type EntrySet, RollbackError } from './entry-set.ts'
 import { derivedKey, type Keyring, KEYRING_PATH, openRing, PurposeCodes, WrongKey } from './keyring.ts'
-import { successorOf } from './root-key-succession.ts'
 import { verifiedSet } from './entry-set-load.ts'
+import { createHmac } from 'node:crypto'
+import type { Put } from '../sqlite/batch.ts'
 
 const NO_SET_KEY =
   'the keyring of the primary has no key for its entry set: it was written by an older version; unseal the primary with this version'
@@ -210,4 +211,32 @@ export class StandbyKey {
 function setKeyOf({ setKey }: Keyring): Buffer {
   if (!setKey) throw new Refusal('unavailable', NO_SET_KEY)
   return setKey
+}
+
+/**
+ * The successor of a root key, for standby servers of the same cluster. A rekey replaces the root key, and a standby holds the replaced
+ * one: without its successor it could not take over before key holders unseal it again. So the batch of the rekey has the new root key,
+ * encrypted with the replaced one, under a name that is derived from the replaced one. A standby reads it when the keyring has changed.
+ * The active server removes it after a minute.
+ *
+ * The log keeps the batch as long as it keeps others: until then a replaced root key with the log opens the new one.
+ */
+export const SUCCESSORS = 'core/root-key-successor/'
+/** A root key has no term. */
+const NO_TERM = 0
+
+export function successorEntry(replaced: Buffer, rootKey: Buffer): Put {
+  const path = pathOf(replaced)
+  return { path, value: encrypt(path, rootKey, { term: NO_TERM, key: replaced }) }
+}
+
+/** Undefined if none is stored. Throws a Fault for a damaged entry. The caller overwrites it. */
+function successorOf(store: Pick<Store, 'get'>, replaced: Buffer): Buffer | undefined {
+  const path = pathOf(replaced)
+  const entry = store.get(path)
+  return entry && decrypt(path, entry.value, () => replaced)
+}
+
+function pathOf(rootKey: Buffer): string {
+  return SUCCESSORS + createHmac('sha256', rootKey).update('successor').digest('hex')
 }

@@ -108,7 +108,7 @@ export function pageHash(tree: Uint8Array, page: number): Buffer {
   return shortHash(tree.subarray(page * PAGE_HASHES_BYTES, (page + 1) * PAGE_HASHES_BYTES))
 }
 
-export function pageHashes(tree: Uint8Array): Buffer[] {
+function pageHashes(tree: Uint8Array): Buffer[] {
   return Array.from({ length: PAGES }, (_, page) => pageHash(tree, page))
 }
 

@@ -10,8 +10,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { type Batch, checkBatch, decodeBatch, isLocal, MalformedBatch } from '../sqlite/batch.ts'
 import { checksumOf, type LogRow, type CommitPosition, writeFact } from '../sqlite/rows.ts'
-import { removeEntries, replicationPathsIn } from './replication-entries.ts'
-import type { ReceivedSnapshot } from './snapshot-entries.ts'
+import { removeEntries, replicationPathsIn, type ReceivedSnapshot } from './snapshot-entries.ts'
 import { leaveStream, type StreamMark, writeStreamMark } from './stream-mark.ts'
 import {
   isCopyingIn,

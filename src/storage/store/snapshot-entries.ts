@@ -6,8 +6,8 @@ import type { SnapshotMeta } from '../snapshot/format/snapshot-archive.ts'
 import { type SnapshotCopy, copyEntries, readRecords, verifyRecords } from '../snapshot/format/snapshot-records.ts'
 import { openForReading } from '../sqlite/database.ts'
 import { epochIn, writeBase, writeFact } from '../sqlite/rows.ts'
-import { removeEntries } from './replication-entries.ts'
 import { leaveStream, type StreamMark, writeStreamMark } from './stream-mark.ts'
+import { REPLICATION_PREFIX } from '../sqlite/batch.ts'
 
 /** A snapshot whose entries were received into a file. */
 export interface ReceivedSnapshot {
@@ -71,4 +71,19 @@ export function copySnapshot({ path, fd }: SnapshotCopyTask): SnapshotCopyReport
   } finally {
     database.close()
   }
+}
+
+const AFTER_REPLICATION_PREFIX = 'local/replication0'
+
+/** Removes all entries but the state of replication (`local/replication/`). */
+export function removeEntries(database: DatabaseSync): void {
+  const remove = database.prepare('DELETE FROM entries WHERE path < ? OR path >= ?')
+  remove.run(REPLICATION_PREFIX, AFTER_REPLICATION_PREFIX)
+}
+
+export function replicationPathsIn(database: DatabaseSync): string[] {
+  return database
+    .prepare('SELECT path FROM entries WHERE path >= ? AND path < ?')
+    .all(REPLICATION_PREFIX, AFTER_REPLICATION_PREFIX)
+    .map(({ path }) => String(path))
 }

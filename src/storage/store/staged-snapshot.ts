@@ -3,7 +3,8 @@
  * collects them in a file beside its database. The last order then replaces all entries, on every member at the same position of the stream and in
  * one transaction each. A member that lacks a chunk refuses that order, and copies the entries of another member.
  */
-import { closeSync, fstatSync, fsyncSync, openSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, fstatSync, fsyncSync, openSync, rmSync, writeSync, readSync } from 'node:fs'
+import type { ReplicaOrder } from './replica-writer.ts'
 
 const MODE = 0o600
 
@@ -38,5 +39,24 @@ export class StagedSnapshot {
 
   remove(): void {
     rmSync(this.#path, { force: true })
+  }
+}
+
+/** Part of a snapshot that is sent to the members. */
+const STAGED_BYTES = 4 << 20
+export const NOTHING_STAGED: ReplicaOrder = { do: 'stage', at: 0, bytes: new Uint8Array() }
+
+/** Sends the entries of a snapshot to the members, which keep them until the restore. */
+export async function stageSnapshot(
+  fd: number,
+  bytes: number,
+  replicate: (order: ReplicaOrder) => Promise<unknown>,
+): Promise<void> {
+  const chunk = Buffer.alloc(Math.min(bytes, STAGED_BYTES))
+  for (let at = 0; at === 0 || at < bytes; ) {
+    const length = readSync(fd, chunk, 0, Math.min(chunk.length, bytes - at), at)
+    await replicate({ do: 'stage', at, bytes: chunk.subarray(0, length) })
+    if (length === 0) break
+    at += length
   }
 }

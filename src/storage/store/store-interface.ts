@@ -2,6 +2,7 @@
 import type { Batch } from '../sqlite/batch.ts'
 import type { PageOptions, StoredEntry } from '../sqlite/entry-reader.ts'
 import type { History } from './log-reader.ts'
+import { standbyError } from '../sqlite/store-error.ts'
 
 /** A store of secrets, as the barrier uses it. */
 export interface Store {
@@ -38,4 +39,46 @@ export interface Store {
    * time. The listener must not throw. Returns a function that removes it.
    */
   onFailure(listener: () => void): () => void
+}
+
+/** Read access to a store whose changes come from another server. Every commit is refused. */
+export class ReadOnlyStore implements Store {
+  readonly #store: Store
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  get(path: string): StoredEntry | undefined {
+    return this.#store.get(path)
+  }
+
+  /** Nothing is queued here. */
+  pending(path: string): StoredEntry | undefined {
+    return this.#store.get(path)
+  }
+
+  list(prefix: string, options?: PageOptions): string[] {
+    return this.#store.list(prefix, options)
+  }
+
+  paths(prefix: string, options?: PageOptions): string[] {
+    return this.#store.paths(prefix, options)
+  }
+
+  tails(after: string, limit: number): { readonly path: string; readonly tail: Uint8Array }[] {
+    return this.#store.tails?.(after, limit) ?? []
+  }
+
+  history(after: number, limit: number): History {
+    return this.#store.history?.(after, limit) ?? { epoch: 0, oldest: 0, newest: 0, rows: [] }
+  }
+
+  commit(_batch: Batch): Promise<number> {
+    return Promise.reject(standbyError())
+  }
+
+  onFailure(): () => void {
+    return () => undefined
+  }
 }

@@ -6,6 +6,8 @@
  * database is closed.
  */
 import { Worker } from 'node:worker_threads'
+import { Fault, messageOf } from '../../platform/errors.ts'
+import type { WriterSettings } from './database-writer.ts'
 
 /** Idle workers that are kept. */
 const IDLE_MAX = 4
@@ -54,4 +56,16 @@ export async function releaseStoreWorker(worker: Worker): Promise<void> {
 /** Only of these events: Worker has internal listeners for others. */
 function removeListeners(worker: Worker): void {
   for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event)
+}
+
+/** Resolves once the database is open. Rejects with a Fault for the operator. */
+export async function startWriter(settings: WriterSettings): Promise<Worker> {
+  const worker = acquireStoreWorker()
+  await new Promise<void>((resolve, reject) => {
+    worker.once('message', () => resolve())
+    worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
+    worker.once('exit', () => reject(new Fault(`the writer of ${settings.path} exited`)))
+    worker.postMessage(settings, [])
+  })
+  return worker
 }

@@ -49,7 +49,7 @@ import {
 import type { ReceivedSnapshot } from './snapshot-entries.ts'
 import type { Store } from './store-interface.ts'
 import { StoreTree } from './store-tree.ts'
-import { NOTHING_STAGED, stageSnapshot } from './member/snapshot-stages.ts'
+import { NOTHING_STAGED, stageSnapshot } from './staged-snapshot.ts'
 import { StoreMember } from './member/store-member.ts'
 import { WriterQueue } from './queue/writer-queue.ts'
 import { decodedBatches } from './write-group.ts'

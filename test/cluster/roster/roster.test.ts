@@ -13,10 +13,15 @@ import {
 } from '../../../src/cluster/roster/node-messages.ts'
 import { AllocationOwners, OWNED_MAX, OWNED_PER_NODE_MAX } from '../../../src/cluster/roster/allocation-owners.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
-import { hasLeft } from '../../../src/cluster/roster/node-status.ts'
-import { NO_STORE, type RosterChange, type RosterStore, statusOf } from '../../../src/cluster/roster/roster-records.ts'
+import {
+  hasLeft,
+  NO_STORE,
+  type RosterChange,
+  type RosterStore,
+  statusOf,
+} from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
-import { rosterStoreIn } from '../../../src/daemon/modules/roster-store-in.ts'
+import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
 import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 

@@ -149,13 +149,13 @@ export function allowedPatterns(given: readonly string[]): readonly string[] {
 }
 
 /** Prefix and key in upper case; `_` replaces other characters than letters, digits and `_`, and precedes a leading digit. */
-export function variableOf(key: string, prefix: string): string {
+function variableOf(key: string, prefix: string): string {
   const name = (prefix + key).toUpperCase().replaceAll(/[^A-Z0-9_]/g, '_')
   return /^\d/.test(name) ? `_${name}` : name
 }
 
 /** The fault of a variable that is named after its key. */
-export function faultOfVariable(variable: string, rules: VariableRules): VariableFault {
+function faultOfVariable(variable: string, rules: VariableRules): VariableFault {
   if (rules.prefix !== '' || rules.allowed.includes(variable)) return undefined
   const matches = (pattern: string) => new RegExp(`^${pattern.replaceAll('*', '.*')}$`).test(variable)
   const isDefault = rules.named.size === 0 && CREDENTIAL.test(variable)

@@ -18,7 +18,7 @@ export interface StaticCredentials {
 }
 
 /** The region of config/root, else AWS_REGION, else AWS_DEFAULT_REGION, else us-east-1. */
-export function regionOf({ region }: Pick<RootConfig, 'region'>, env: Environment = process.env): string {
+function regionOf({ region }: Pick<RootConfig, 'region'>, env: Environment = process.env): string {
   return [region, env['AWS_REGION'], env['AWS_DEFAULT_REGION']].find((each) => each) ?? FALLBACK_REGION
 }
 

@@ -3,14 +3,16 @@
  * killed at any step leaves a working key, and the next process deletes the other. The old key is used to delete itself,
  * because the new key may be unknown to AWS for some seconds.
  */
-import type { Batch } from '../../../storage/barrier/storage.ts'
+import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import { messageOf } from '../../../platform/errors.ts'
-import { path, type Path, Rejection } from '../../framework/engine.ts'
+import { path, type Path, Rejection, type PeriodicCall } from '../../framework/engine.ts'
 import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount, type MountContext } from '../mount/cloud-mount.ts'
 import { ENTRY_PATHS } from '../aws/entries.ts'
 import { type AccessKey, deleteKey, keyIntentPath, keyIntentPut, keysOf, newKeyIntent } from '../intents/key-intent.ts'
 import { rootOf, roots } from '../aws/root-record.ts'
+import { randomInt } from 'node:crypto'
+import { isInWindow, nextRotationMs } from './rotation-terms.ts'
 
 export const rotateRootPaths: readonly Path[] = [
   path({
@@ -25,7 +27,7 @@ export const rotateRootPaths: readonly Path[] = [
 ]
 
 /** Rejects with a Rejection without a change. */
-export function rotateRootKey(context: MountContext): Promise<{ accessKey: string; warning?: string }> {
+function rotateRootKey(context: MountContext): Promise<{ accessKey: string; warning?: string }> {
   const mount = CloudMount.of(context)
   return mount.exclusive('root', () => rotation(mount, context))
 }
@@ -102,3 +104,45 @@ async function checkSingleKey(mount: CloudMount, username: string, own: string, 
     `error calling CreateAccessKey: the configured access key must be the only one of user ${username}: delete ${others.join(', ')} first`,
   )
 }
+
+const FIRST_PAUSE_MS = 10_000
+const PAUSE_MAX_MS = 300_000
+const ROTATION_TIMEOUT_MS = 60_000
+
+/** Automated rotation of the root key of a mount by the terms of its configuration, and retries of rotations that failed. */
+export class RootSchedule {
+  #failures = 0
+  #nextAtMs = 0
+
+  static of({ storage }: { readonly storage: Storage }): RootSchedule {
+    let schedule = schedules.get(storage)
+    if (!schedule) schedules.set(storage, (schedule = new RootSchedule()))
+    return schedule
+  }
+
+  async run(call: PeriodicCall): Promise<void> {
+    const { logger, nowMs, storage } = call
+    const config = rootOf((each) => storage.get(each))
+    if (!config || config.isRotationDisabled || nowMs < this.#nextAtMs) return
+    const window = config.rotationWindowSeconds * 1000
+    // A rotation outside of its window waits for the next one.
+    const fromMs = window > 0 ? Math.max(config.rotationFromMs, nowMs - window) : config.rotationFromMs
+    const dueMs = nextRotationMs(config, fromMs)
+    if (dueMs === undefined || dueMs > nowMs || !isInWindow(config, dueMs, nowMs)) return
+    try {
+      const signal = AbortSignal.any([call.signal, AbortSignal.timeout(ROTATION_TIMEOUT_MS)])
+      await rotateRootKey({ mount: call.mount, storage, nowMs, signal })
+      this.#failures = 0
+      logger.info('root access key rotated', { mount: call.mount.path })
+    } catch (error) {
+      const pauseMs = Math.min(PAUSE_MAX_MS, FIRST_PAUSE_MS * 2 ** Math.min(this.#failures++, 10))
+      this.#nextAtMs = nowMs + pauseMs * (0.8 + randomInt(400) / 1000)
+      logger.warn('root access key rotation failed, will retry', {
+        mount: call.mount.path,
+        error: messageOf(error),
+      })
+    }
+  }
+}
+
+const schedules = new WeakMap<Storage, RootSchedule>()

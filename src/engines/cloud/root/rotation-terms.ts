@@ -1,4 +1,4 @@
-/** The terms of a rotation: a period, or a cron expression in UTC with a window. `root-schedule.ts` rotates by them. */
+/** The terms of a rotation: a period, or a cron expression in UTC with a window. `rotate-root.ts` rotates by them. */
 import { Cron } from 'croner'
 import { messageOf } from '../../../platform/errors.ts'
 import { Rejection } from '../../framework/engine.ts'

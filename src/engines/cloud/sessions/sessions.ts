@@ -26,7 +26,7 @@ export interface SessionPolicy {
 }
 
 /** The duration to request from AWS. */
-export function durationOf(role: CloudRole, ttl: number | undefined, mountMaxSeconds: number): number {
+function durationOf(role: CloudRole, ttl: number | undefined, mountMaxSeconds: number): number {
   const requestedSeconds = ttl ?? (role.defaultTtlSeconds > 0 ? role.defaultTtlSeconds : DEFAULT_TTL_SECONDS)
   return Math.min(requestedSeconds, role.maxTtlSeconds > 0 ? role.maxTtlSeconds : mountMaxSeconds)
 }

@@ -200,7 +200,7 @@ export function isDeleted({ deletedAtMs }: VersionRecord, nowMs: number): boolea
 const lastTime = { ms: 0, text: '' }
 
 /** RFC 3339; empty for 0. Caches the last result, as many responses contain the same time. */
-export function timeText(ms: number): string {
+function timeText(ms: number): string {
   if (ms === 0) return ''
   if (ms !== lastTime.ms) {
     lastTime.text = new Date(ms).toISOString()

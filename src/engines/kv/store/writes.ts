@@ -85,7 +85,7 @@ export function exactData<T>(part: unknown, data: T): T | JsonObject {
 }
 
 /** Parses JSON with numbers as written. Throws a Rejection (400) for too many of them. */
-export function parseBounded(text: string): unknown {
+function parseBounded(text: string): unknown {
   try {
     return parseExact(text, NUMBERS_MAX)
   } catch (error) {

@@ -8,14 +8,14 @@ import { createRequire } from 'node:module'
 import type { RE2JS } from 're2js'
 import { Refusal } from '../../../platform/errors.ts'
 
-export const PATTERN_LENGTH_MAX = 1000
+const PATTERN_LENGTH_MAX = 1000
 /** For some longer literals a byte search takes more than linear time, so they are matched on the worker threads too. */
 const LITERAL_BYTES_MAX = 128
 /**
  * Instructions of the compiled pattern, about one per character; `{n}` repeats count n times. In the worst case the engine
  * visits all of them for every character: then the longest line takes about half a second of CPU.
  */
-export const PROGRAM_SIZE_MAX = 1200
+const PROGRAM_SIZE_MAX = 1200
 
 /** A validated pattern. */
 export interface LinePattern {

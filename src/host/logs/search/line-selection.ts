@@ -7,10 +7,10 @@
 import { lineEnd, type LineBlock, NEWLINE } from './line-assembly.ts'
 
 /** Maximum of the context before a match. */
-export const CONTEXT_BYTES_MAX = 1 << 20
+const CONTEXT_BYTES_MAX = 1 << 20
 
 /** A run of selected lines: `LineRun` in line-filter.ts. */
-export class SelectedRun<P> {
+class SelectedRun<P> {
   readonly file: P
   readonly base: Buffer
   readonly from: number

@@ -3,6 +3,7 @@ import type { Batch } from '../../sqlite/batch.ts'
 import { DISPLACED, fencedError, noSpace, notApplied, replicaError, StoreError } from '../../sqlite/store-error.ts'
 import type { OrderOutcome, WriterOrder } from '../database-writer.ts'
 import type { EncodedGroup } from '../write-group.ts'
+import { TransientMap } from '../../../platform/transient-map.ts'
 
 /** SQLITE_FULL. */
 const FULL = 13
@@ -71,4 +72,53 @@ export function resultsOf(outcomes: readonly OrderOutcome[]): OrderResult[] {
     if (!('sequences' in outcome)) return outcome
     return outcome.sequences.map((sequence, at) => ({ id: outcome.id + at, sequence }))
   })
+}
+
+/** The queued value of a path; undefined for a deletion. */
+export interface QueuedValue {
+  readonly value: Uint8Array | undefined
+}
+
+export class QueuedValues {
+  /** With the ID of the batch. */
+  readonly #values = new TransientMap<string, QueuedValue & { readonly id: number }>()
+
+  get(path: string): QueuedValue | undefined {
+    return this.#values.get(path)
+  }
+
+  add({ puts, deletes }: Batch, id: number): void {
+    for (const { path, value } of puts) this.#values.set(path, { value, id })
+    for (const path of deletes) this.#values.set(path, { value: undefined, id })
+  }
+
+  /** Removes the values that no later batch has replaced. */
+  remove({ puts, deletes }: Batch, id: number): void {
+    for (const { path } of puts) this.#removePath(path, id)
+    for (const path of deletes) this.#removePath(path, id)
+  }
+
+  #removePath(path: string, id: number): void {
+    if (this.#values.get(path)?.id === id) this.#values.delete(path)
+  }
+
+  clear(): void {
+    this.#values.clear()
+  }
+}
+
+/** The order in which groups and orders are sent to the writer, while some of them wait for the commit log. */
+export class SendOrder {
+  /** Resolves when all so far were sent; undefined when none waits. */
+  #sending: Promise<void> | undefined
+
+  /** Runs `send` at once, or after what waits for the commit log. It must not throw or reject. */
+  run(send: () => Promise<void> | void): void {
+    const sending = this.#sending ? this.#sending.then(send) : send()
+    if (!sending) return
+    this.#sending = sending
+    void sending.finally(() => {
+      if (this.#sending === sending) this.#sending = undefined
+    })
+  }
 }

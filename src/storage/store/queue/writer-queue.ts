@@ -32,7 +32,7 @@ import type { CommitLog, GroupMark } from '../commit-log.ts'
 import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from '../database-writer.ts'
 import { NotChained, type ReplicaState, type StoreRole } from '../replica.ts'
 import type { ReplicaOrder } from '../replica-writer.ts'
-import { releaseStoreWorker } from '../store-worker-cache.ts'
+import { releaseStoreWorker, startWriter } from '../store-worker-cache.ts'
 import type { TreeAnswer, TreeOrder } from '../tree-writer.ts'
 import { type EncodedGroup, WriteGroup } from '../write-group.ts'
 import {
@@ -45,10 +45,10 @@ import {
   type QueuedWrite,
   type ReplicationOrder,
   resultsOf,
+  type QueuedValue,
+  QueuedValues,
+  SendOrder,
 } from './queued-order.ts'
-import { type QueuedValue, QueuedValues } from './queued-values.ts'
-import { SendOrder } from './send-order.ts'
-import { startWriter } from './start-writer.ts'
 
 /** Limit of all queued batches, so that a blocked disk does not exhaust the memory. A single batch may be larger. */
 const QUEUED_BYTES_MAX = 256 << 20
