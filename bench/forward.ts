@@ -6,7 +6,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
-import { DATA_BYTES_MAX } from '../src/cluster/rpc/wire.ts'
+import { DATA_BYTES_MAX } from '../src/cluster/rpc/call-wire.ts'
 import { ALLOC_ID, FS, logsPath, type RunningAgent, TASK } from './support/agent.ts'
 import type { Answer, Order } from './support/bare/relay.ts'
 import { Helper } from './support/child.ts'

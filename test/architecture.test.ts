@@ -76,7 +76,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   http: 'listener.ts',
   telemetry: 'telemetry.ts',
   cli: 'command.ts',
-  secrets: 'request/handle.ts',
+  secrets: 'request/handle-request.ts',
   engines: 'framework/engine.ts',
   cluster: 'route.ts',
   login: 'session.ts',
@@ -226,7 +226,7 @@ test('files and folders stay small', () => {
     .filter(({ lines }) => lines > FILE_LINES_MAX)
     .map(({ file, lines }) => `${relative(ROOT, file)}: ${lines} lines, at most ${FILE_LINES_MAX}`)
   assert.deepEqual(long, [])
-  const full = [...Map.groupBy(files, (file) => dirname(file))]
+  const full = [...Map.groupBy([...files, ...uiFiles], (file) => dirname(file))]
     .filter(([folder, members]) => members.length > FOLDER_FILES_MAX && relative(ROOT, folder) !== COMMAND_WORDS)
     .map(([folder, { length }]) => `${relative(ROOT, folder)}: ${length} files, at most ${FOLDER_FILES_MAX}`)
   assert.deepEqual(full, [])

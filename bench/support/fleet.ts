@@ -9,7 +9,7 @@ import { digestOf, type NodeMessage, type NodeState, signNodeMessage } from '../
 import { MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
 import { RosterListener } from '../../src/cluster/roster/roster-listener.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
-import { fsLogs } from '../../src/host/logs/logs.ts'
+import { fsLogs } from '../../src/host/logs/task-logs.ts'
 import { Roster } from '../../src/cluster/roster/roster.ts'
 import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
 import { ServerApi } from '../../src/cluster/api/server-operations.ts'

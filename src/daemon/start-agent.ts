@@ -8,7 +8,7 @@
 import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Telemetry } from '../telemetry/telemetry.ts'
-import type { ReloadOutcome } from '../telemetry/reload.ts'
+import type { ReloadOutcome } from '../telemetry/reload-operation.ts'
 import {
   type Authorizer,
   createCoreAuthorizer,

@@ -1,6 +1,7 @@
 /**
  * Routing of requests for secrets between the members: the active server serves them, a standby forwards them to it over NATS. While there
- * is no active server, or it is not known, requests wait.
+ * is no active server, or it is not known, requests wait. Reads that a standby can answer itself are tried first (`answerHere`, see
+ * `daemon/standby/standby-reads.ts`).
  *
  * An answer of the active server is sent only if its lease was valid after the answer was computed: until then no other server can have been
  * active, so the answer is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only

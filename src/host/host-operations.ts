@@ -9,11 +9,11 @@ import { fsLs, fsStat } from './files/files.ts'
 import type { Followers } from './logs/follow/followers.ts'
 import type { GarbageCollector } from './gc/gc.ts'
 import { allocationGc, nodeGc } from './gc/gc-operations.ts'
-import { fsLogs } from './logs/logs.ts'
+import { fsLogs } from './logs/task-logs.ts'
 import { metadataApply, metadataRead, type NodeMetadata } from './node/metadata.ts'
 import type { StatsSampler } from './stats/sampler.ts'
 import { allocationStats, hostStats } from './stats/stats-operations.ts'
-import { fsStream } from './logs/stream.ts'
+import { fsStream } from './logs/file-stream.ts'
 
 /** The parts of the host module that handlers use. */
 export interface HostParts {

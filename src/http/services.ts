@@ -5,7 +5,7 @@
 import type { Logger } from '../platform/log.ts'
 import type { Callers } from '../platform/operation.ts'
 import type { CrossOrigin } from './cross-origin.ts'
-import type { PathLog } from './path-log.ts'
+import type { PathLog } from './access-log-paths.ts'
 import type { HeaderList } from './respond.ts'
 import type { Router } from './router.ts'
 import type { ServedHosts } from './served-hosts.ts'

@@ -11,7 +11,7 @@ import { SupervisorError } from './supervisor-error.ts'
 import { isErrno, messageOf } from '../platform/errors.ts'
 import { type AllocHandle, createAllocDirectory, isForeign } from './alloc-directory-handle.ts'
 import { isSupervised } from './alloc-directory.ts'
-import { type Manifest, processesOf, readManifest, supervisorOf } from './manifest.ts'
+import { type Manifest, processesOf, readManifest, supervisorOf } from './manifest-file.ts'
 import { isAlive } from './process-identity.ts'
 
 export interface AllocationLock {

@@ -3,7 +3,7 @@
  *
  * Promises: a supervisor runs one command in an allocation directory (`<data_dir>/alloc/<uuid>`), in a process of its own that needs no
  * agent and survives every agent. It captures stdout and stderr without loss of bytes that the disk can store (`log-writer.ts`), keeps
- * the manifest `alloc.json` up to date (`manifest-updater.ts`), forwards signals (`signal-forwarder.ts`), and leaves no process behind in
+ * the manifest `alloc.json` up to date (`manifest-writer.ts`), forwards signals (`signal-forwarder.ts`), and leaves no process behind in
  * the process group of the command. At most one supervisor runs in a directory (`alloc-open.ts`). The agent only reads the directory.
  *
  * The order at the start: open and lock the directory, install the signal handlers, write the first manifest, create the layout, start
@@ -24,7 +24,7 @@ import { messageOf } from '../platform/errors.ts'
 import { type AllocLayout, type AllocPaths, createLayout, faultOfTaskName } from './alloc-layout.ts'
 import { openAllocation } from './alloc-open.ts'
 import { withoutLauncherVariables } from './child-process.ts'
-import { type AllocIdentity, ManifestUpdater } from './manifest-updater.ts'
+import { type AllocIdentity, ManifestUpdater } from './manifest-writer.ts'
 import { SignalForwarder } from './signal-forwarder.ts'
 import { type RunResult, supervise } from './supervise.ts'
 import { SupervisorError } from './supervisor-error.ts'

@@ -5,7 +5,7 @@
  * everything that reports readiness uses it. `metrics` combines families of points: `request-metrics` counts requests,
  * `process-metrics` reads the process, and the daemon adds those of the other modules under the names that dashboards use. The
  * JSON form shows the last complete interval, the Prometheus form (`prometheus`) is built for each scrape. `monitor` streams the log,
- * `runtime` describes the state of the process, `log-file` is a destination of the log, `reload` reads the configuration again, `openapi`
+ * `runtime` describes the state of the process, `log-file` is a destination of the log, `reload-operation` reads the configuration again, `openapi`
  * describes all endpoints.
  *
  * Promises. A request costs a few additions, independent of scrapes. A scrape measures nothing: it reads values that exist
@@ -26,7 +26,7 @@ import { agentMetrics } from './metrics-operation.ts'
 import { openApi } from './openapi.ts'
 import { type LoopDelay, ProcessMetrics } from './process-metrics.ts'
 import { agentReady, Readiness, type ReadinessOptions } from './readiness.ts'
-import { agentReload, type ReloadOutcome } from './reload.ts'
+import { agentReload, type ReloadOutcome } from './reload-operation.ts'
 import { RequestMeter } from './request-metrics.ts'
 import { agentRuntime } from './runtime.ts'
 import { type AgentFacts, agentHealth, agentSelf } from './agent-self.ts'

@@ -14,7 +14,7 @@ import { SealedCallReceiver } from '../../src/cluster/rpc/sealed-call-receiver.t
 import { ServedCall } from '../../src/cluster/rpc/served-call.ts'
 import { type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
 import { ALLOWED_MAX } from '../../src/cluster/rpc/credit-window.ts'
-import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
+import { WIRE_VERSION } from '../../src/cluster/rpc/call-wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import { type Chunk, ANONYMOUS, type Operation } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'

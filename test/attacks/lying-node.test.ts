@@ -13,7 +13,7 @@ import { digestOf, type NodeDescription, signNodeMessage } from '../../src/clust
 import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
 import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
-import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
+import { WIRE_VERSION } from '../../src/cluster/rpc/call-wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { AnyOperation, Chunk, Operation, StreamHead } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'

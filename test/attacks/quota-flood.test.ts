@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { handleRequest } from '../../src/secrets/request/handle.ts'
+import { handleRequest } from '../../src/secrets/request/handle-request.ts'
 import { BUCKETS_MAX } from '../../src/secrets/quotas/quota-buckets.ts'
 import { ANONYMOUS } from '../../src/platform/operation.ts'
 import { listenTo } from '../helpers/core-listener.ts'

@@ -5,7 +5,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
-import { unwrapAt } from '../../src/daemon/modules/unwrap.ts'
+import { unwrapAt } from '../../src/daemon/modules/activation-unwrap.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const TARGET = { address: 'https://127.0.0.1:1', caFile: '', caPath: '', caCert: '' }

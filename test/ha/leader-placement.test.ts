@@ -1,7 +1,7 @@
 /** Which NATS servers are on this host. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isLocal, localFirst } from '../../src/ha/leader-placement.ts'
+import { isLocal, localFirst } from '../../src/ha/nats-leader-placement.ts'
 
 test('NATS servers on this host come first, the others in random order', () => {
   const servers = [

@@ -7,7 +7,7 @@ import {
   type NodeState,
 } from '../../src/cluster/roster/node-messages.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
-import { fsLogs } from '../../src/host/logs/logs.ts'
+import { fsLogs } from '../../src/host/logs/task-logs.ts'
 import { Roster } from '../../src/cluster/roster/roster.ts'
 import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
 import { ServerApi } from '../../src/cluster/api/server-operations.ts'

@@ -7,7 +7,7 @@ import type {
   DrReplication,
   ReplicationSide,
   UnwrapTarget,
-} from '../../src/secrets/dr-endpoints/dr-replication.ts'
+} from '../../src/secrets/dr-endpoints/dr-side.ts'
 import type { CoreWorld } from './core-world.ts'
 
 export class ScriptedReplication implements ReplicationSide {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import { collectionSummary, type HostAllocation, isEnded } from '../../ui/views/hosts/collection.ts'
+import { collectionSummary, type HostAllocation, isEnded } from '../../ui/views/hosts/gc-rules.ts'
 import { countStatuses, filterHosts, type HostStub, parseSearch } from '../../ui/views/hosts/host-filter.ts'
 import { isApplied, keyProblem, metadataPatch, metadataRows } from '../../ui/views/hosts/metadata.ts'
 import { Poller } from '../../ui/views/hosts/poller.ts'

@@ -1,7 +1,7 @@
 /** Data, differences, paths and versions of secrets in the web interface, without a browser. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { lineReader } from '../../ui/views/secrets/lines.ts'
+import { lineReader } from '../../ui/views/secrets/line-reader.ts'
 import { generatePassword } from '../../ui/views/secrets/password.ts'
 import {
   dataOfRows,
@@ -18,7 +18,7 @@ import {
   mergeRows,
   type Side,
   summaryOf,
-} from '../../ui/views/secrets/secret-diff.ts'
+} from '../../ui/views/secrets/secret/secret-diff.ts'
 import {
   baseName,
   folderOf,

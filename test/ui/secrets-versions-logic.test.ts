@@ -1,7 +1,7 @@
 /** Which versions of a secret the web interface compares, and what it says about changes by others. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { periodsOf, versionAt, versionBefore } from '../../ui/views/secrets/versions.ts'
+import { periodsOf, versionAt, versionBefore } from '../../ui/views/secrets/secret/versions.ts'
 
 function version(number: number, created: string, more: { deletion_time?: string; destroyed?: boolean } = {}) {
   return { version: number, created_time: created, deletion_time: '', destroyed: false, ...more }

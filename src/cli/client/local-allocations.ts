@@ -7,7 +7,7 @@ import {
 } from '../../supervisor/alloc-directory.ts'
 import type { CommandIo } from '../framework/define-command.ts'
 import { CommandError } from '../framework/define-command.ts'
-import type { Manifest } from '../../supervisor/manifest.ts'
+import type { Manifest } from '../../supervisor/manifest-file.ts'
 import { text } from '../framework/options.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
 import { formatPairs, formatTable, humanAge } from '../output/table.ts'

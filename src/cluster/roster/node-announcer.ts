@@ -9,7 +9,7 @@ import { type Logger, RateLimitedLogger } from '../../platform/log.ts'
 import type { BusSubscription, MessageBus } from '../nats/message-bus.ts'
 import type { Subjects } from '../nats/subjects.ts'
 import { TIMINGS } from '../nats/timings.ts'
-import { WIRE_VERSION } from '../rpc/wire.ts'
+import { WIRE_VERSION } from '../rpc/call-wire.ts'
 import {
   ALLOCATIONS_MAX,
   type AllocationDescription,

@@ -16,7 +16,7 @@ import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:
 import * as v from 'valibot'
 import { isNodeId } from '../../platform/schema.ts'
 import { packr, unpack, unpackAs } from '../nats/message-pack.ts'
-import { WIRE_VERSION } from '../rpc/wire.ts'
+import { WIRE_VERSION } from '../rpc/call-wire.ts'
 
 const FORMAT = 2
 const KEY_BYTES = 32

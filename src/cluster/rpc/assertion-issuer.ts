@@ -18,7 +18,7 @@ import {
 import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { CurveKey } from '../trust/envelope.ts'
 import type { CallMessage } from './call-message.ts'
-import { encode, encodeCall } from './wire.ts'
+import { encode, encodeCall } from './call-wire.ts'
 
 /** More than a cluster has. The next call to an evicted node costs a second message. */
 const NODES_MAX = 20_000

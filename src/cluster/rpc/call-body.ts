@@ -6,7 +6,7 @@
 import { Condition } from '../../platform/mutex.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { TIMINGS } from '../nats/timings.ts'
-import { DATA_BYTES_MAX } from './wire.ts'
+import { DATA_BYTES_MAX } from './call-wire.ts'
 
 const WINDOW_BYTES = 1 << 20
 

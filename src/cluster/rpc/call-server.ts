@@ -16,7 +16,7 @@ import { StaleRunError } from './node-admission.ts'
 import { NodeSlots } from './node-slots.ts'
 import type { OpenedCall, SealedCallReceiver } from './sealed-call-receiver.ts'
 import { PlainChannel, refusalMessage, ServedCall } from './served-call.ts'
-import { decodeCall, encode, type ReceivedCall } from './wire.ts'
+import { decodeCall, encode, type ReceivedCall } from './call-wire.ts'
 
 const RETRY_HEADERS = { 'Retry-After': '2' }
 /** Calls that wait for the announcements of other servers. */

@@ -8,7 +8,7 @@
  * may be under way; they stay reserved in the pool for as long.
  */
 import { TIMINGS } from '../nats/timings.ts'
-import { DATA_BYTES_MAX } from './wire.ts'
+import { DATA_BYTES_MAX } from './call-wire.ts'
 
 /** The size of a read of a file, which a node sends without waiting for credit. */
 export const FIRST_BYTES = 64 * 1024

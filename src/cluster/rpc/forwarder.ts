@@ -19,7 +19,7 @@ import { CreditPool, FIRST_BYTES } from './credit-window.ts'
 import { MinimumRate, UnfinishedChunks } from './node-limits.ts'
 import { type AnswerPart, BufferPool, lostPart, PendingCall } from './pending-call.ts'
 import { type SealedCallSender, ServerCall } from './sealed-call-sender.ts'
-import { encode, encodeCall, headOf, type ValueMessage, valueOf, WIRE_VERSION, wholeOf } from './wire.ts'
+import { encode, encodeCall, headOf, type ValueMessage, valueOf, WIRE_VERSION, wholeOf } from './call-wire.ts'
 
 const EMPTY = new Uint8Array(0)
 /** Largest JSON value of a node, which is buffered: statistics and metadata have some kilobytes. */

@@ -28,7 +28,7 @@ import { CLOCK_SKEW_MS } from '../trust/clock-skews.ts'
 import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { CurveKey } from '../trust/envelope.ts'
 import { ReplayGuard } from '../trust/replay-guard.ts'
-import type { ReceivedCall } from './wire.ts'
+import type { ReceivedCall } from './call-wire.ts'
 
 /** More than a cluster has servers. */
 const SESSIONS_MAX = 1024

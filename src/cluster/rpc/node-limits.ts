@@ -8,7 +8,7 @@
  */
 import { Refusal } from '../../platform/errors.ts'
 import { TIMINGS } from '../nats/timings.ts'
-import type { AnswerMessage } from './wire.ts'
+import type { AnswerMessage } from './call-wire.ts'
 
 /** Headers that operations of nodes use, in lower case. */
 const ALLOWED_HEADERS: ReadonlySet<string> = new Set([

@@ -20,7 +20,7 @@ import {
   decodeData,
   type HeadMessage,
   type ValueMessage,
-} from './wire.ts'
+} from './call-wire.ts'
 
 export type AnswerPart = HeadMessage | ValueMessage | Uint8Array
 

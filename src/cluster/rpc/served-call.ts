@@ -20,7 +20,7 @@ import { TIMINGS } from '../nats/timings.ts'
 import { type BodyMessage, ReceivedBody } from './call-body.ts'
 import type { CallMessage } from './call-message.ts'
 import { ALLOWED_MAX } from './credit-window.ts'
-import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
+import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './call-wire.ts'
 
 /** Larger values are sent as data, under the caller's credit. */
 const VALUE_BYTES_MAX = 128 * 1024

@@ -7,7 +7,7 @@ import { createAuthorizer, type LocalAuthorizer, type TokenIdentity } from '../.
 import type { Config } from '../../config/load.ts'
 import type { HostOptions } from '../../host/host.ts'
 import type { TlsFiles } from '../../http/listener.ts'
-import { PathLog, type PathParts } from '../../http/path-log.ts'
+import { PathLog, type PathParts } from '../../http/access-log-paths.ts'
 import { ServedHosts } from '../../http/served-hosts.ts'
 import { formatDuration } from '../../platform/duration.ts'
 import type { Logger } from '../../platform/log.ts'

@@ -3,7 +3,7 @@
  * when its lease expires, or an STS session, which expires by itself. A static role adopts an existing user and rotates its key.
  *
  * Promises. No resource that the engine creates in AWS remains without a lease. Before a user is created, an *intent* is
- * committed (`intents/records.ts`); the commit that stores the lease deletes it. A user without a lease is removed
+ * committed (`intents/user-records.ts`); the commit that stores the lease deletes it. A user without a lease is removed
  * (`intents/rollback.ts`): immediately after a failed request, and after a kill once the core is active again. An intent is
  * kept until AWS confirms that its user does not exist, also if the response to the creation was lost. Removal
  * (`intents/user-removal.ts`) is idempotent. The engine never removes a user of another creator: users of a mount have its tags.

@@ -13,7 +13,7 @@ import { closeSync, constants, fstatSync, lstatSync, openSync, readSync, readdir
 import { join } from 'node:path'
 import { isErrno, errnoOf } from '../../platform/errors.ts'
 import type { Allocation, Task } from './allocation.ts'
-import { MANIFEST_BYTES_MAX, type AllocationManifest, TASKS_MAX, isTaskName, parseManifest } from './manifest.ts'
+import { MANIFEST_BYTES_MAX, type AllocationManifest, TASKS_MAX, isTaskName, parseManifest } from './manifest-parser.ts'
 
 /** Identifies the content of a directory: with an equal version a new scan has the same result. */
 export interface DirectoryVersion {

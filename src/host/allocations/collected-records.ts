@@ -19,7 +19,7 @@ import {
 import { isUuid } from '../../platform/schema.ts'
 import type { Allocation } from './allocation.ts'
 import { completeAllocation } from './allocation-scan.ts'
-import { manifestOf, readManifest } from './manifest.ts'
+import { manifestOf, readManifest } from './manifest-parser.ts'
 
 const RECORDS_MAX = 1000
 

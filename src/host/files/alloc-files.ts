@@ -2,7 +2,7 @@
  * Access to the files of one allocation. Nothing outside its directory is opened, no content below a task's `secrets/`
  * and `private/` is read, and only regular files are read.
  *
- * The rules apply to the resolved path (`beneath.ts`), so a link into `secrets/` is refused like the path itself, in any
+ * The rules apply to the resolved path (`open-beneath.ts`), so a link into `secrets/` is refused like the path itself, in any
  * letter case. A file with more than one hard link is compared with all files below those directories, because a task may
  * have linked its secret to another name. If these directories cannot be searched, the file is refused. Error texts name
  * the path as the caller wrote it, never a path of the host.
@@ -10,7 +10,7 @@
 import { closeSync, type BigIntStats, type Dir, type Dirent, lstatSync, opendirSync } from 'node:fs'
 import { errnoOf, isErrno, Refusal } from '../../platform/errors.ts'
 import type { Allocation } from '../allocations/allocation.ts'
-import { cleanPath, type PathHandle, openBeneath, openContent } from './beneath.ts'
+import { cleanPath, type PathHandle, openBeneath, openContent } from './open-beneath.ts'
 import { fileKind } from './file-facts.ts'
 
 const PROTECTED = /^(secrets|private)$/i

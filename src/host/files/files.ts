@@ -10,7 +10,7 @@ import { baseName, findFile, isReadable, refusalOf } from './alloc-files.ts'
 import type { Allocation } from '../allocations/allocation.ts'
 import { allocIdParam, handleAllocation, pathQuery } from '../allocations/allocation-operation.ts'
 import { FILE_FACTS, FILE_LIST } from '../allocations/result-schemas.ts'
-import { type PathHandle, openContent } from './beneath.ts'
+import { type PathHandle, openContent } from './open-beneath.ts'
 import { type FileInfo, fileInfo } from './file-facts.ts'
 import { fileContentType, SNIFF_BYTES } from './sniff.ts'
 

@@ -5,7 +5,7 @@
 import { isObject } from '../../engines/framework/fields.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { ActivationBundle, ReplicationSide, UnwrapTarget } from './dr-replication.ts'
+import type { ActivationBundle, ReplicationSide, UnwrapTarget } from './dr-side.ts'
 
 /** Prefix of a token that was sealed to a public key */
 const SEALED_PREFIX = 'dr1.'

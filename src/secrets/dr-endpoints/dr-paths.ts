@@ -1,6 +1,6 @@
 /** `sys/replication/`: the endpoints of DR replication. */
 import { path, type Path } from '../../engines/framework/engine.ts'
-import type { DrCore, EventLog, PgpKeyLimiter } from './dr-replication.ts'
+import type { DrCore, EventLog, PgpKeyLimiter } from './dr-side.ts'
 import { DrTokenAuth } from './dr-token-auth.ts'
 import { generationPaths } from './generation-paths.ts'
 import { OperationToken } from './operation-token.ts'

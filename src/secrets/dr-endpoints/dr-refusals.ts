@@ -4,7 +4,7 @@
  */
 import { type Path, Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
-import type { DrFence, DrReplication } from './dr-replication.ts'
+import type { DrFence, DrReplication } from './dr-side.ts'
 
 /** `path` is undefined for a path without an endpoint. `isRead`: the request changes nothing by its verb. */
 export function isServedOnSecondary(path: Path | undefined, isRead: boolean): boolean {

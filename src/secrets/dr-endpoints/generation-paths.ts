@@ -10,7 +10,7 @@ import { path, type Path, Rejection, type Reply } from '../../engines/framework/
 import { text } from '../../engines/framework/fields.ts'
 import { AddressRate } from '../quotas/address-rate.ts'
 import type { OperationToken } from './operation-token.ts'
-import type { DrCore, EventLog, PgpKeyLimiter } from './dr-replication.ts'
+import type { DrCore, EventLog, PgpKeyLimiter } from './dr-side.ts'
 import { ON_SECONDARY } from './secondary-paths.ts'
 
 /** Attempts per minute. An operator starts fewer. */

@@ -14,7 +14,7 @@ import { Rejection } from '../../engines/framework/engine.ts'
 import { sealed } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { randomName } from '../tokens/token-entry.ts'
-import { type ReplicationSide } from './dr-replication.ts'
+import { type ReplicationSide } from './dr-side.ts'
 
 const PREFIX = 'hvs.'
 const RANDOM_CHARACTERS = 24

@@ -2,7 +2,7 @@
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, duration, text } from '../../engines/framework/fields.ts'
 import { ResponseWrapping } from '../wrapping/wrapping.ts'
-import type { ActivationBundle, DrCore, EventLog, ReplicationMode, ReplicationSide } from './dr-replication.ts'
+import type { ActivationBundle, DrCore, EventLog, ReplicationMode, ReplicationSide } from './dr-side.ts'
 
 const TTL_SECONDS_DEFAULT = 1800
 export const NOT_CONFIGURED = 'DR replication is not configured on this server'

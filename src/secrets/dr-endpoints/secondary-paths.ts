@@ -6,7 +6,7 @@ import { type EngineCall, path, type Path, type PathDeclaration, Rejection } fro
 import { boolean, type EngineFields, text, textList } from '../../engines/framework/fields.ts'
 import { isBatch } from '../tokens/token-batch.ts'
 import { resolveBundle } from './activation-token.ts'
-import type { DrCore, DrReplication, EventLog } from './dr-replication.ts'
+import type { DrCore, DrReplication, EventLog } from './dr-side.ts'
 import type { OperationToken } from './operation-token.ts'
 import {
   clusterAddress,

@@ -6,7 +6,7 @@ import { hostname } from 'node:os'
 import { path, type Path, type Reply } from '../../engines/framework/engine.ts'
 import { inPath } from '../../engines/framework/fields.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
-import type { EventLog } from '../dr-endpoints/dr-replication.ts'
+import type { EventLog } from '../dr-endpoints/dr-side.ts'
 import type { HaMember, HaSide } from './ha-side.ts'
 
 /** The zero of the time type of stock clients. */

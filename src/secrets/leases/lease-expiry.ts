@@ -8,7 +8,7 @@ import { type Logger, LogOnce } from '../../platform/log.ts'
 import { dueAtMs } from './lease-entry.ts'
 import type { LeaseRevocation } from './lease-revocation.ts'
 import type { LeaseLink, LeaseStore } from './lease-store.ts'
-import { eachPage, readPages } from './pages.ts'
+import { eachPage, readPages } from './paged-work.ts'
 
 const INTERVAL_MS = 1000
 const LOG_INTERVAL_MS = 60_000

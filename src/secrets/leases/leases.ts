@@ -22,7 +22,7 @@ import type { Lease } from './lease-entry.ts'
 import type { LeaseExpiry } from './lease-expiry.ts'
 import { ENGINE_TIMEOUT_MS, type LeaseRevocation, rejectOnAbort } from './lease-revocation.ts'
 import type { LeaseIssue, LeaseLink, LeaseStore } from './lease-store.ts'
-import { eachPage, inPages, readPages } from './pages.ts'
+import { eachPage, inPages, readPages } from './paged-work.ts'
 
 /** Leases that one request revokes concurrently. */
 const PAGE_LEASES = 64

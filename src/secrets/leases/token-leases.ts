@@ -17,7 +17,7 @@ import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'
 import type { TokenLeaseIndex } from '../tokens/token-lease-index.ts'
 import type { TokenRevocation } from '../tokens/token-revocation.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
-import { eachPage } from './pages.ts'
+import { eachPage } from './paged-work.ts'
 
 const AUTH = 'auth/'
 /** Prefix of the hash in an ID, as in Vault. */

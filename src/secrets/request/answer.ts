@@ -8,7 +8,7 @@ import { Refusal } from '../../platform/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
 import { AuditFault } from '../audit/audit.ts'
 import type { ResolvedPath } from '../mounts/mounts.ts'
-import type { Verb } from './request.ts'
+import type { Verb } from './parse-request.ts'
 
 export type RequestAnswer = WholeAnswer | StreamedAnswer
 

@@ -6,7 +6,7 @@ import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { denied, type EngineVerb, type Path, Rejection } from '../../engines/framework/engine.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { Decision } from '../policies/acl.ts'
-import type { RequestBody } from './request.ts'
+import type { RequestBody } from './parse-request.ts'
 import type { CallerAdmission, Core, Request } from './request-states.ts'
 import type { AdmittedCaller } from '../tokens/token-admission.ts'
 

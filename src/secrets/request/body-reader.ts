@@ -7,7 +7,7 @@ import { denied, type EngineVerb, Rejection } from '../../engines/framework/engi
 import type { RawInput } from '../../platform/schema.ts'
 import type { JsonLimits } from './json.ts'
 import type { Decision } from '../policies/acl.ts'
-import { type RequestBody, requestBody, type Verb } from './request.ts'
+import { type RequestBody, requestBody, type Verb } from './parse-request.ts'
 
 /** Limits for a caller without a token. */
 const ANONYMOUS_CHARACTERS_MAX = 1 << 20

@@ -14,7 +14,7 @@ import type { AcceptedLogin, PreparedLogin } from '../logins/login.ts'
 import type { MfaCredentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
-import type { CoreRequestHead } from './request.ts'
+import type { CoreRequestHead } from './parse-request.ts'
 import type { AdmittedCaller } from '../tokens/token-admission.ts'
 import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 

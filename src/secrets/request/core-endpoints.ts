@@ -4,7 +4,7 @@
  */
 import type { Endpoint, Route } from '../../platform/operation.ts'
 import { header, pathParam, type RawInput } from '../../platform/schema.ts'
-import type { Verb } from './request.ts'
+import type { Verb } from './parse-request.ts'
 
 /** The restore of a snapshot has an endpoint without this limit. */
 const BODY_BYTES_MAX = 32 << 20

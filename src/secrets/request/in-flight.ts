@@ -2,7 +2,7 @@
 import type { Call } from '../../platform/operation.ts'
 import { TransientMap } from '../../platform/transient-map.ts'
 import { type SchedulerQueue, scheduler } from '../../platform/scheduler.ts'
-import type { Verb } from './request.ts'
+import type { Verb } from './parse-request.ts'
 
 /** Up to this number, requests do not pass through the scheduler: together they block the thread for a short time only. */
 const UNSCHEDULED_MAX = 8

@@ -2,7 +2,7 @@
  * Counts the requests to the core by mount, verb and status class. Callers create mounts, so the number of labels is bounded:
  * requests to mounts above the limit, or to mounts that no longer exist, are counted as `other`.
  */
-import type { Verb } from './request.ts'
+import type { Verb } from './parse-request.ts'
 
 /** Mounts with a label */
 export const COUNTED_MOUNTS_MAX = 100

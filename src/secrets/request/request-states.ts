@@ -1,4 +1,4 @@
-/** The states of a request in `handle.ts`, and the interface of the core that `handle.ts` uses. */
+/** The states of a request in `handle-request.ts`, and the interface of the core that `handle-request.ts` uses. */
 import type { Reply } from '../../engines/framework/engine.ts'
 import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import type { CanonicalPath, PathMatch } from '../../engines/framework/path-table.ts'
@@ -10,9 +10,9 @@ import type { InFlight } from './in-flight.ts'
 import type { Mfa } from '../mfa/mfa.ts'
 import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { Quotas } from '../quotas/quotas.ts'
-import type { DrFence } from '../dr-endpoints/dr-replication.ts'
+import type { DrFence } from '../dr-endpoints/dr-side.ts'
 import type { RequestCounts } from './request-counts.ts'
-import type { CoreRequestHead, Verb } from './request.ts'
+import type { CoreRequestHead, Verb } from './parse-request.ts'
 import type { CommitServices } from './commit-reply.ts'
 import type { AdmittedCaller } from '../tokens/token-admission.ts'
 

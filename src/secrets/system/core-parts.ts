@@ -7,7 +7,7 @@ import type { Caller } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { Canonical } from '../../engines/framework/path-table.ts'
 import type { Acl } from '../policies/acl.ts'
-import type { DrFence, ReplicationSide } from '../dr-endpoints/dr-replication.ts'
+import type { DrFence, ReplicationSide } from '../dr-endpoints/dr-side.ts'
 import type { HaSide } from '../ha-endpoints/ha-side.ts'
 
 /** Facts about the server process. Absent in tests of the core alone. */

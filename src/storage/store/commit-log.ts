@@ -10,7 +10,7 @@
  */
 import type { ReplicaOrder } from './replica-writer.ts'
 import type { StreamMark } from './stream-mark.ts'
-import type { EncodedGroup } from './write-group.ts'
+import type { EncodedGroup } from './group-message.ts'
 import type { StoreError } from '../sqlite/store-error.ts'
 
 /** What the log has stored with a group. */

@@ -21,7 +21,7 @@ import {
   type StoreMemberState,
   type StoreRole,
 } from './replica.ts'
-import type { Writer } from './writer.ts'
+import type { Writer } from './batch-transaction.ts'
 
 export type ReplicaOrder =
   | { readonly do: 'set role'; readonly role: StoreRole; readonly epoch?: number | undefined }

@@ -7,7 +7,7 @@
  */
 import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import type { WriterSettings } from './database-writer.ts'
+import type { WriterSettings } from './writer-thread.ts'
 
 /** Idle workers that are kept. */
 const IDLE_MAX = 4

@@ -5,7 +5,7 @@
  */
 import { parentPort, receiveMessageOnPort } from 'node:worker_threads'
 import { type TreeTask, reportEntriesTree } from '../merkle/entries-tree.ts'
-import { DatabaseWriter, type WriterOrder, type WriterPort, type WriterSettings } from './database-writer.ts'
+import { DatabaseWriter, type WriterOrder, type WriterPort, type WriterSettings } from './writer-thread.ts'
 import { type SnapshotCopyTask, copySnapshot } from './snapshot-entries.ts'
 
 const port = parentPort

@@ -6,7 +6,7 @@
  *
  * Promises. An acknowledged commit is durable and atomic, together with its row of the log. A refused or failed commit has changed
  * nothing. Commits are ordered, and a read that begins after an acknowledgement sees the commit. Reads never wait for writes, and the
- * main thread never waits for the disk: a writer in a worker thread (`writer.ts`) puts all waiting batches into one transaction with one
+ * main thread never waits for the disk: a writer in a worker thread (`batch-transaction.ts`) puts all waiting batches into one transaction with one
  * sync. Each row of the log has a checksum that is chained to the row before (`rows.ts`). A commit of another epoch than the store's is
  * refused, so a demoted primary writes nothing.
  *
@@ -52,7 +52,7 @@ import { StoreTree } from './store-tree.ts'
 import { NOTHING_STAGED, stageSnapshot } from './staged-snapshot.ts'
 import { StoreMember } from './member/store-member.ts'
 import { WriterQueue } from './queue/writer-queue.ts'
-import { decodedBatches } from './write-group.ts'
+import { decodedBatches } from './group-message.ts'
 
 export type { StoredEntry } from '../sqlite/entry-reader.ts'
 export type { PageOptions } from '../sqlite/entry-reader.ts'

@@ -2,7 +2,7 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { PAGES } from '../merkle/tree.ts'
 import { type TreeComparison, TreeUpdater, treeStateIn } from '../merkle/tree-updater.ts'
-import type { Writer } from './writer.ts'
+import type { Writer } from './batch-transaction.ts'
 
 export type TreeOrder =
   | { readonly do: 'keep' | 'drop' | 'pages' | 'begin scan' | 'end scan' }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { type MessageBus, MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
 import { FIRST_BYTES } from '../../../src/cluster/rpc/credit-window.ts'
-import { decodeAnswer, decodeData } from '../../../src/cluster/rpc/wire.ts'
+import { decodeAnswer, decodeData } from '../../../src/cluster/rpc/call-wire.ts'
 import { collect, type World, worldOver } from '../../helpers/call-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { UnfinishedChunks } from '../../../src/cluster/rpc/node-limits.ts'
 import { BufferPool, PendingCall } from '../../../src/cluster/rpc/pending-call.ts'
 import { CreditPool, FIRST_BYTES } from '../../../src/cluster/rpc/credit-window.ts'
-import { dataHead, DATA_BYTES_MAX, encode } from '../../../src/cluster/rpc/wire.ts'
+import { dataHead, DATA_BYTES_MAX, encode } from '../../../src/cluster/rpc/call-wire.ts'
 
 function startCall(chunks = new UnfinishedChunks(), nodeId = 'node') {
   const flow = { allowed: FIRST_BYTES }

@@ -1,7 +1,7 @@
 /** Users of IAM from their making to their removal, against the endpoint of AWS. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { intentPaths, intentPut, newIntent } from '../../../src/engines/cloud/intents/records.ts'
+import { intentPaths, intentPut, newIntent } from '../../../src/engines/cloud/intents/user-records.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'

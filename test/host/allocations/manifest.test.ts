@@ -3,7 +3,12 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { completeAllocation } from '../../../src/host/allocations/allocation-scan.ts'
-import { MANIFEST_BYTES_MAX, manifestOf, parseManifest, readManifest } from '../../../src/host/allocations/manifest.ts'
+import {
+  MANIFEST_BYTES_MAX,
+  manifestOf,
+  parseManifest,
+  readManifest,
+} from '../../../src/host/allocations/manifest-parser.ts'
 
 const ID = '6f1c0b9e-2f0a-4a51-9d0c-3f1f7a3f0001'
 const fixture = (name: string) =>

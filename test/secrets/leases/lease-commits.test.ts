@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import type { Batch } from '../../../src/storage/barrier/storage.ts'
 import { type Engine, path } from '../../../src/engines/framework/engine.ts'
 import { inPath } from '../../../src/engines/framework/fields.ts'
-import { eachPage, inPages } from '../../../src/secrets/leases/pages.ts'
+import { eachPage, inPages } from '../../../src/secrets/leases/paged-work.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 
 const LEASES = 300

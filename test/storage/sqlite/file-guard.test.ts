@@ -9,7 +9,7 @@ import { openForWriting } from '../../../src/storage/sqlite/database.ts'
 import { DisplacedFilesError, FileGuard } from '../../../src/storage/sqlite/file-guard.ts'
 import { LOG_LIMITS } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
-import { Writer } from '../../../src/storage/store/writer.ts'
+import { Writer } from '../../../src/storage/store/batch-transaction.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const nothing = (): void => undefined

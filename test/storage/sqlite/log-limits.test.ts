@@ -8,7 +8,7 @@ import { checkDatabase } from '../../../src/storage/store/database-check.ts'
 import { openForWriting } from '../../../src/storage/sqlite/database.ts'
 import { ROW_BYTES } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
-import { Writer } from '../../../src/storage/store/writer.ts'
+import { Writer } from '../../../src/storage/store/batch-transaction.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 

@@ -10,7 +10,7 @@ import { openForWriting } from '../../../src/storage/sqlite/database.ts'
 import { type ReplicaOrder, ReplicaWriter } from '../../../src/storage/store/replica-writer.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { TreeWriter } from '../../../src/storage/store/tree-writer.ts'
-import { Writer } from '../../../src/storage/store/writer.ts'
+import { Writer } from '../../../src/storage/store/batch-transaction.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { Random } from '../../helpers/frames.ts'
 import {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { encodeBatch } from '../../../src/storage/sqlite/batch.ts'
 import { openForWriting } from '../../../src/storage/sqlite/database.ts'
-import { Writer } from '../../../src/storage/store/writer.ts'
+import { Writer } from '../../../src/storage/store/batch-transaction.ts'
 import { put } from '../../helpers/replica-pair.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 

@@ -9,8 +9,8 @@ import { Badge, Time } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
 import { Empty, ErrorText, Loaded } from '../../components/states.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
-import { type Candidate, collect, findCandidates } from './collect.ts'
-import { type CollectionResult, collectionSummary, endedAtMs } from './collection.ts'
+import { type Candidate, collect, findCandidates } from './gc-requests.ts'
+import { type CollectionResult, collectionSummary, endedAtMs } from './gc-rules.ts'
 import { useNamespacePermissions } from './namespace-permissions.ts'
 
 interface CollectDialogProps {

@@ -6,7 +6,7 @@ import { Badge, Time } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { visibleText } from '../../app/invisible-characters.ts'
-import { type HostAllocation, isEnded } from './collection.ts'
+import { type HostAllocation, isEnded } from './gc-rules.ts'
 import type { MayInNamespace } from './namespace-permissions.ts'
 
 const ROW_PX = 36

@@ -7,7 +7,7 @@ import { ErrorText, Loading } from '../../components/states.tsx'
 import { readPolicy } from './policies.ts'
 import { pairsOf, placeOf, THIS_POLICY } from './policy-check.ts'
 import { type PolicyDocument, type PolicyNote, type PolicyVerb, VERBS } from './policy-types.ts'
-import { type CheckState, usePolicyAnswer } from './use-answer.ts'
+import { type CheckState, usePolicyAnswer } from './use-policy-check.ts'
 
 interface CheckPanelProps {
   readonly name: string

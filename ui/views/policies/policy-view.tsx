@@ -24,7 +24,7 @@ import {
   writePolicy,
 } from './policies.ts'
 import { placeOf } from './policy-check.ts'
-import { formatPolicy, type PolicyFaults, usePolicyFaults } from './use-answer.ts'
+import { formatPolicy, type PolicyFaults, usePolicyFaults } from './use-policy-check.ts'
 
 const TEMPLATE =
   '# Rules for paths without the leading /v1/\npath "secret/data/app/*" {\n  capabilities = ["read"]\n}\n'

@@ -3,7 +3,7 @@ import { ApiError, listSecrets, type Query, secrets, secretsPath, send } from '.
 import type { ShowPart } from '../../app/resource.ts'
 import { isObject, parseJsonText, type SecretData } from './secret-data.ts'
 import { type KvMount, kvPath, nameMatcher } from './secret-path.ts'
-import type { SecretMetadata, SecretSettings, VersionInfo } from './versions.ts'
+import type { SecretMetadata, SecretSettings, VersionInfo } from './secret/versions.ts'
 
 export interface MountInfo {
   readonly path: string

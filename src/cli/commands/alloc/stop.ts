@@ -5,14 +5,14 @@ import { allocRoot, isSupervised, readAllocationAt } from '../../../supervisor/a
 import { allocationDetails, allocationJson, dataDirOption, findOne } from '../../client/local-allocations.ts'
 import { type AllocHandle, becomeOwner, openAllocDirectory } from '../../../supervisor/alloc-directory-handle.ts'
 import { CommandError, defineCommand } from '../../framework/define-command.ts'
-import type { Manifest, ManifestFile } from '../../../supervisor/manifest.ts'
+import type { Manifest, ManifestFile } from '../../../supervisor/manifest-file.ts'
 import {
   processesOf,
   readManifestFile,
   supervisorOf,
   withTasksLost,
   writeManifest,
-} from '../../../supervisor/manifest.ts'
+} from '../../../supervisor/manifest-file.ts'
 import { flag } from '../../framework/options.ts'
 import { faultOfSignalling, isAlive, type ProcessIdentity, sendSignal } from '../../../supervisor/process-identity.ts'
 import { escapeJson } from '../../framework/terminal-escapes.ts'

@@ -11,7 +11,7 @@ import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { fieldsOf } from '../../output/json.ts'
 import { humanBytes, humanSeconds } from '../../output/table.ts'
 import { programVersion } from '../version.ts'
-import { framesOf } from '../../streams/log-stream.ts'
+import { framesOf } from '../../streams/resuming-stream.ts'
 import { type BundleFile, DebugBundle } from './debug/bundle.ts'
 import { Redactor, secretVariables } from './debug/redaction.ts'
 import {

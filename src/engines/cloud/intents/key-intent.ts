@@ -15,7 +15,7 @@ import { ENTRY_PATHS, readable } from '../aws/entries.ts'
 import { checkLocation, isSameLocation, type AccountLocation, locationField } from '../aws/account.ts'
 import { rootOf } from '../aws/root-record.ts'
 import { ATTEMPT_MS, CONSISTENCY_MS } from './rollback.ts'
-import { type AssumedAccount, assumedSchema, staticRoles } from './records.ts'
+import { type AssumedAccount, assumedSchema, staticRoles } from './user-records.ts'
 import { KeyedMutex } from '../../../platform/mutex.ts'
 import { isCode } from './user-removal.ts'
 

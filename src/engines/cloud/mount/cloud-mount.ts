@@ -7,7 +7,7 @@ import { AwsClients } from '../aws/aws-clients.ts'
 import { AwsFailure, invalidResponse } from '../aws/aws-failure.ts'
 import { type IamClient, iamClient } from '../aws/aws.ts'
 import { KeyIntents } from '../intents/key-intent.ts'
-import type { AssumedAccount } from '../intents/records.ts'
+import type { AssumedAccount } from '../intents/user-records.ts'
 import { UserRollback } from '../intents/rollback.ts'
 import { SessionCache } from './session-cache.ts'
 

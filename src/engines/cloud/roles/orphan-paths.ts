@@ -8,7 +8,7 @@ import { type EngineCall, path, type Path, Rejection, type Reply } from '../../f
 import { boolean, textList } from '../../framework/fields.ts'
 import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
-import { intentOf, intentPaths, MOUNT_TAG, users } from '../intents/records.ts'
+import { intentOf, intentPaths, MOUNT_TAG, users } from '../intents/user-records.ts'
 import { isSameLocation } from '../aws/account.ts'
 import { isCode, removeUser } from '../intents/user-removal.ts'
 

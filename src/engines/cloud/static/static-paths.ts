@@ -7,7 +7,7 @@ import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
 import { deleteKey } from '../intents/key-intent.ts'
 import { checkName } from '../aws/entries.ts'
-import { accountOf, staticRoleResponse, type StaticRole, staticRoles } from '../intents/records.ts'
+import { accountOf, staticRoleResponse, type StaticRole, staticRoles } from '../intents/user-records.ts'
 import { rotateStaticRole, StaticSchedule, userIdOf } from './static-rotation.ts'
 
 const PERIOD_MIN_SECONDS = 60

@@ -12,7 +12,7 @@ import type { IamClient } from '../aws/aws.ts'
 import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount, type MountContext } from '../mount/cloud-mount.ts'
 import { type AccessKey, deleteKey, keysOf } from '../intents/key-intent.ts'
-import { accountOf, type StaticRole, staticRoles } from '../intents/records.ts'
+import { accountOf, type StaticRole, staticRoles } from '../intents/user-records.ts'
 import { isCode } from '../intents/user-removal.ts'
 
 /** The limit of AWS per user. */

@@ -5,7 +5,7 @@ import { stsTargets } from '../aws/aws-target.ts'
 import { type IamClient, stsClient } from '../aws/aws.ts'
 import type { RootConfig } from '../aws/root-record.ts'
 import { accessKeyOf } from '../intents/key-intent.ts'
-import { type UserIntent, INTENT_TAG, MOUNT_TAG } from '../intents/records.ts'
+import { type UserIntent, INTENT_TAG, MOUNT_TAG } from '../intents/user-records.ts'
 import { type UserResources, isCode, isDenied } from '../intents/user-removal.ts'
 import type { CloudRole } from '../mount/role-record.ts'
 

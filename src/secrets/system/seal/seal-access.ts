@@ -7,7 +7,7 @@ import { type EngineCall, Rejection } from '../../../engines/framework/engine.ts
 import type { PathDeclaration } from '../../../engines/framework/engine.ts'
 import type { EngineFields } from '../../../engines/framework/fields.ts'
 import { AddressRate } from '../../quotas/address-rate.ts'
-import type { EventLog, PgpKeyLimiter } from '../../dr-endpoints/dr-replication.ts'
+import type { EventLog, PgpKeyLimiter } from '../../dr-endpoints/dr-side.ts'
 import type { WithOptions } from '../core-parts.ts'
 
 /** The settings of the configuration that allow access without a token. */

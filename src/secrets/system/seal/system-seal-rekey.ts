@@ -8,7 +8,7 @@ import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } fr
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../../engines/framework/engine.ts'
 import { boolean, type EngineFields, integer, text, textList } from '../../../engines/framework/fields.ts'
-import type { EventLog } from '../../dr-endpoints/dr-replication.ts'
+import type { EventLog } from '../../dr-endpoints/dr-side.ts'
 import type { WithOptions } from '../core-parts.ts'
 import { checkCancel, type PgpRateLimit, sealLog, withoutTokenWhile } from './seal-access.ts'
 import { base64, hex } from './system-seal.ts'

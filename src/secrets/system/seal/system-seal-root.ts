@@ -8,7 +8,7 @@ import { decodeToken, TokenGeneration, type GenerationStatus } from '../../../st
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path } from '../../../engines/framework/engine.ts'
 import { text } from '../../../engines/framework/fields.ts'
-import type { EventLog } from '../../dr-endpoints/dr-replication.ts'
+import type { EventLog } from '../../dr-endpoints/dr-side.ts'
 import type { WithOptions, OpenStores, WithClock } from '../core-parts.ts'
 import { checkCancel, type PgpRateLimit, sealLog, withoutTokenWhile } from './seal-access.ts'
 import { ROOT_TOKEN_LENGTH, type TokenStore } from '../../tokens/token-store.ts'

@@ -1,8 +1,8 @@
 /** Orders to the writer that have no result yet, and their results (`writer-queue.ts`). */
 import type { Batch } from '../../sqlite/batch.ts'
 import { DISPLACED, fencedError, noSpace, notApplied, replicaError, StoreError } from '../../sqlite/store-error.ts'
-import type { OrderOutcome, WriterOrder } from '../database-writer.ts'
-import type { EncodedGroup } from '../write-group.ts'
+import type { OrderOutcome, WriterOrder } from '../writer-thread.ts'
+import type { EncodedGroup } from '../group-message.ts'
 import { TransientMap } from '../../../platform/transient-map.ts'
 
 /** SQLITE_FULL. */

@@ -1,7 +1,7 @@
 /**
  * The main thread's side of the writer: orders that were sent and have no result yet.
  *
- * Batches that are queued while the writer is busy form one *group* (`write-group.ts`), which takes one message and one commit. A group
+ * Batches that are queued while the writer is busy form one *group* (`group-message.ts`), which takes one message and one commit. A group
  * also waits for a few turns of the event loop, as long as each turn adds a batch.
  *
  * A queued batch is not durable, but a decision about the next batch must take it into account: the *overlay* has the newest queued
@@ -29,12 +29,12 @@ import {
   storeErrorOf,
 } from '../../sqlite/store-error.ts'
 import type { CommitLog, GroupMark } from '../commit-log.ts'
-import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from '../database-writer.ts'
+import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from '../writer-thread.ts'
 import { NotChained, type ReplicaState, type StoreRole } from '../replica.ts'
 import type { ReplicaOrder } from '../replica-writer.ts'
 import { releaseStoreWorker, startWriter } from '../store-worker-cache.ts'
 import type { TreeAnswer, TreeOrder } from '../tree-writer.ts'
-import { type EncodedGroup, WriteGroup } from '../write-group.ts'
+import { type EncodedGroup, WriteGroup } from '../group-message.ts'
 import {
   failureOf,
   isDone,
