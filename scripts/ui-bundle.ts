@@ -11,6 +11,7 @@ import { readFile } from 'node:fs/promises'
 import { dirname, join, relative, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { brotliCompress, constants } from 'node:zlib'
+import { pageOf } from '../src/ui/assets.ts'
 import { build as bundle, type BuildOptions, type Metafile, type Plugin, stop } from 'esbuild'
 
 const ROOT = resolve(import.meta.dirname, '..')
@@ -19,6 +20,8 @@ const PAGE = 'index.html'
 const ENTRY = 'ui/main.tsx'
 /** The view that `/ui/` opens. */
 const FIRST_VIEW = 'ui/views/logs/log-list-view.tsx'
+const ROUTES = join(UI, 'app/routes.ts')
+const ROUTE = /pattern: '\/([^']+)', load: \(\) => import\('\.\.\/(views\/[^']+)'\)/g
 const CORE = join(UI, 'core.ts')
 const VIEWS = /\/ui\/views\/.*-view\.tsx$/
 const LICENSES = 'assets/licenses.txt'
@@ -92,16 +95,30 @@ async function bundleOnce() {
 /** The files, by their path below `/ui/`. Rejects with the bundler's messages for a source with errors. */
 export async function build(quality = QUICK): Promise<BuiltFile[]> {
   const { metafile, outputFiles } = await bundleOnce()
-  const script = outputOf(metafile, ENTRY)
-  const preloads = scriptsOf(metafile, [script, outputOf(metafile, FIRST_VIEW)]).filter((name) => name !== script)
-  const page = readFileSync(join(UI, PAGE), 'utf8')
-    .replace('{{script}}', script)
-    .replace('{{style}}', metafile.outputs[script]?.cssBundle ?? '')
-    .replace('{{preloads}}', preloads.map((name) => `<link rel="modulepreload" href="/ui/${name}" />`).join('\n    '))
   const files = outputFiles.map(({ contents, path }) => ({ path: relative(ROOT, path), bytes: contents }))
   const licenses = { path: LICENSES, bytes: Buffer.from(licensesOf(Object.keys(metafile.inputs))) }
-  const all = [{ path: PAGE, bytes: Buffer.from(page) }, licenses, ...files]
+  const all = [...pagesOf(metafile), licenses, ...files]
   return Promise.all(all.map((file) => withBrotli(file, quality)))
+}
+
+/** The pages: each requests the scripts of its view at once, which the browser would otherwise request one level after the other. */
+function pagesOf(metafile: Metafile): BuiltFile[] {
+  const script = outputOf(metafile, ENTRY)
+  const template = readFileSync(join(UI, PAGE), 'utf8')
+    .replace('{{script}}', script)
+    .replace('{{style}}', metafile.outputs[script]?.cssBundle ?? '')
+  return Array.from(viewsByPage(), ([path, view]) => {
+    const preloads = scriptsOf(metafile, [script, outputOf(metafile, view)]).filter((name) => name !== script)
+    const links = preloads.map((name) => `<link rel="modulepreload" href="/ui/${name}" />`)
+    return { path, bytes: Buffer.from(template.replace('{{preloads}}', links.join('\n    '))) }
+  })
+}
+
+/** Of two patterns with one page the last is the more general one. */
+function viewsByPage(): Map<string, string> {
+  const routes = readFileSync(ROUTES, 'utf8').matchAll(ROUTE)
+  const views = Array.from(routes, ([, pattern = '', view]): [string, string] => [pageOf(pattern), `ui/${view}`])
+  return new Map([[PAGE, FIRST_VIEW], ...views])
 }
 
 function outputOf({ outputs }: Metafile, source: string): string {
@@ -110,7 +127,7 @@ function outputOf({ outputs }: Metafile, source: string): string {
   return found[0]
 }
 
-/** These scripts, and those that they import. The browser would request one level after the other. */
+/** These scripts, and those that they import. */
 function scriptsOf({ outputs }: Metafile, names: readonly string[]): string[] {
   const scripts = new Set(names)
   for (const name of scripts) {

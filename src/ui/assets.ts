@@ -5,8 +5,17 @@ import { extname, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { Fault } from '../platform/errors.ts'
 
-/** The page that loads all others. */
+/** The page of `/ui/`. */
 export const UI_PAGE = 'index.html'
+
+/**
+ * The page of a view, by its path below `/ui/`. All pages are the same, except for the scripts that they request at once: those of the list
+ * (`hosts`) or of what is below it (`hosts/NODE`). The builder makes one for each view.
+ */
+export function pageOf(path: string): string {
+  const [view = '', ...below] = path.split('/')
+  return `pages/${view}${below.length > 0 ? '-below' : ''}.html`
+}
 
 export interface UiAsset {
   readonly contentType: string

@@ -14,7 +14,7 @@
 import { messageOf } from '../platform/errors.ts'
 import { type AnyOperation, handle, WholeAnswer } from '../platform/operation.ts'
 import { type Field, header, type InputOf, pathParam, schema } from '../platform/schema.ts'
-import { type AssetSource, type UiAsset, UI_PAGE } from './assets.ts'
+import { type AssetSource, pageOf, type UiAsset, UI_PAGE } from './assets.ts'
 
 /** Where the page is served; its views have paths below it. */
 const UI_ROOT = '/ui/'
@@ -73,7 +73,7 @@ const uiFile = handle(
       const isAsset = input.path.startsWith(ASSETS)
       const files = await filesOf(source)
       if (typeof files === 'string') return absence(`the web interface is not available: ${files}`)
-      const asset = files.get(isAsset ? input.path : UI_PAGE)
+      const asset = isAsset ? files.get(input.path) : (files.get(pageOf(input.path)) ?? files.get(UI_PAGE))
       if (!asset) return absence(`the web interface has no file "${input.path.slice(0, 100)}"`)
       return isAsset ? assetAnswer(asset, input) : pageAnswer(asset, input)
     },

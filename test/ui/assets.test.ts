@@ -9,6 +9,12 @@ const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; " +
   "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
+const PRELOADS = /\s*<link rel="modulepreload" href="[^"]+" \/>/g
+
+function withoutPreloads({ body }: Answer): string {
+  return body.toString().replace(PRELOADS, '')
+}
+
 function scriptOf(page: Answer): string {
   return /src="([^"]+)"/.exec(page.body.toString())?.[1] ?? ''
 }
@@ -42,9 +48,16 @@ test('the page is validated on each load, and its files are cached by their cont
 test('each path of a view is the page, and an unknown file is not', async (t) => {
   const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), '')])
   const page = await ask(agent.port, 'GET', '/ui/')
-  for (const path of ['/ui/hosts', '/ui/files/a/alloc%2Flogs/web.stdout.0', '/ui/logs?x=1', '/ui/../ui/hosts']) {
+  for (const path of [
+    '/ui/hosts',
+    '/ui/files/a/alloc%2Flogs/web.stdout.0',
+    '/ui/logs?x=1',
+    '/ui/../ui/hosts',
+    '/ui/pages/hosts.html',
+    '/ui/__proto__',
+  ]) {
     const view = await ask(agent.port, 'GET', path)
-    assert.deepEqual([path, view.status, view.body.equals(page.body)], [path, 200, true])
+    assert.deepEqual([path, view.status, withoutPreloads(view)], [path, 200, withoutPreloads(page)])
   }
   for (const path of [
     '/ui/assets/none.js',
@@ -65,6 +78,25 @@ test('each path of a view is the page, and an unknown file is not', async (t) =>
     [head.status, head.body.length, head.headers.get('content-length')],
     [200, 0, String(page.body.length)],
   )
+})
+
+test('the page of a view requests the scripts of that view at once', async (t) => {
+  const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), '')])
+  const preloaded = async (path: string) => (await ask(agent.port, 'GET', path)).body.toString().match(PRELOADS)?.join()
+  const cases = [
+    ['/ui/', 'log-list-view'],
+    ['/ui/logs', 'log-list-view'],
+    ['/ui/logs/a/b', 'log-view'],
+    ['/ui/hosts', 'host-list-view'],
+    ['/ui/hosts/a?tab=files', 'host-view'],
+    ['/ui/secrets/secret/a/b', 'secret-view'],
+    ['/ui/unknown', 'log-list-view'],
+  ] as const
+  const views = /\/(log-list-view|log-view|host-list-view|host-view|secret-view)-/g
+  for (const [path, view] of cases) {
+    const found = [...((await preloaded(path)) ?? '').matchAll(views)].map(([, name]) => name)
+    assert.deepEqual([path, found], [path, [view]])
+  }
 })
 
 test('each answer of the interface has its security headers, and is what its type says', async (t) => {

@@ -191,7 +191,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'guess passwords: two hashes at a time',
     before: `if (reason !== 'evict') return`,
-    after: 'return',
+    after: `if (reason !== 'expire') return`,
     test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {
