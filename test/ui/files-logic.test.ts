@@ -16,7 +16,7 @@ import {
 } from '../../ui/views/files/hex.ts'
 import { dimensionsOf, hasTooManyPixels } from '../../ui/views/files/image-size.ts'
 import { firstInvisible, savedName, visibleLines, visibleText } from '../../ui/app/invisible-characters.ts'
-import { logOf, segmentsOf } from '../../ui/views/files/names.ts'
+import { logOf, fileSegmentsOf } from '../../ui/views/files/names.ts'
 import { tail, type TailState, TRUNCATED } from '../../ui/views/files/tail.ts'
 import { closed, type Entry, keyOf, type OpenDirectories, type TreeRow, treeRows } from '../../ui/views/files/tree.ts'
 import { TextBlocks } from '../../ui/views/files/text-blocks.ts'
@@ -38,7 +38,7 @@ test('names show their invisible characters', () => {
 })
 
 test('paths and names of log files are recognized', () => {
-  assert.deepEqual(segmentsOf('alloc//logs/'), ['alloc', 'logs'])
+  assert.deepEqual(fileSegmentsOf('alloc//logs/'), ['alloc', 'logs'])
   assert.deepEqual(logOf(['alloc', 'logs', 'my.web.stdout.12']), { task: 'my.web', type: 'stdout' })
   assert.equal(logOf(['web', 'local', 'web.stdout.0']), undefined)
 })

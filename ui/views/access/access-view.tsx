@@ -7,7 +7,7 @@ import { AuthMethodView } from './auth-methods/auth-mount.tsx'
 import { EntityList, GroupList } from './identity/identity-lists.tsx'
 import { EntityView, GroupView } from './identity/identity-details.tsx'
 import { LeaseBrowser } from './leases/leases.tsx'
-import { segmentsOf } from './segments.ts'
+import { segmentsOf } from '../../app/path-segments.ts'
 import { TokenList } from './tokens/token-list.tsx'
 import { TokenView } from './tokens/token-view.tsx'
 

@@ -1,5 +1,5 @@
 import { Field } from '../../components/field.tsx'
-import { listOf } from './segments.ts'
+import { listOf } from '../../app/path-segments.ts'
 
 const SHOWN_MAX = 30
 

@@ -1,6 +1,6 @@
 /** The secrets engines that the token can use and that have a view. */
 import { secrets } from '../../api/client.ts'
-import { trimSlashes } from './segments.ts'
+import { trimSlashes } from '../../app/path-segments.ts'
 
 interface Mounts {
   readonly secret: Readonly<Record<string, { readonly type: string }>>

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { useAction } from '../access/parts.tsx'
+import { useAction } from '../../components/core-parts.tsx'
 import { type CloudRole, type CredsDraft, type IssuedCredentials, requestCredentials, revokeLease } from './cloud.ts'
 import { IssuedCredentialsCard } from './issued-credentials.tsx'
 

@@ -7,7 +7,7 @@ import { formatSeconds, Time } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
 import { copySecret, SECRET_SHOWN_MS } from '../../components/secret-value.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { Facts, useAction } from '../access/parts.tsx'
+import { Facts, useAction } from '../../components/core-parts.tsx'
 import { type IssuedCredentials, revokeLease } from './cloud.ts'
 import { CREDENTIAL_FORMATS, type CredentialFormat, formatCredentials } from './credential-formats.ts'
 

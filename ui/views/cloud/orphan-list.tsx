@@ -7,7 +7,7 @@ import { Confirm } from '../../components/dialog.tsx'
 import { Time } from '../../components/format.tsx'
 import { Empty } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
-import { CoreFailure, useAction } from '../access/parts.tsx'
+import { CoreFailure, useAction } from '../../components/core-parts.tsx'
 import { type Orphans, readData } from './cloud.ts'
 import { CloudTabs } from './cloud-tabs.tsx'
 

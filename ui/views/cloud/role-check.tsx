@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { useAction } from '../access/parts.tsx'
+import { useAction } from '../../components/core-parts.tsx'
 import { readData, type RoleCheck } from './cloud.ts'
 
 /** The check of a role at AWS, which creates no users. */

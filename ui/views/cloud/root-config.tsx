@@ -7,7 +7,7 @@ import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { formatSeconds } from '../../components/format.tsx'
 import { View } from '../../components/view.tsx'
-import { CoreLoaded, Facts } from '../access/parts.tsx'
+import { CoreLoaded, Facts } from '../../components/core-parts.tsx'
 import { readData, type RootConfig } from './cloud.ts'
 import { CloudTabs } from './cloud-tabs.tsx'
 

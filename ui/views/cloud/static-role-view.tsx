@@ -6,7 +6,7 @@ import { Button } from '../../components/button.tsx'
 import { formatSeconds } from '../../components/format.tsx'
 import { ErrorText } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
-import { CoreLoaded, Facts, useAction } from '../access/parts.tsx'
+import { CoreLoaded, Facts, useAction } from '../../components/core-parts.tsx'
 import { type IssuedCredentials, readData, readStaticCredentials, type StaticRole } from './cloud.ts'
 import { IssuedCredentialsCard } from './issued-credentials.tsx'
 

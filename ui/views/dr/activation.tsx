@@ -5,7 +5,7 @@ import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
 import { SecretValue } from '../../components/secret-value.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { useAction } from '../access/parts.tsx'
+import { useAction } from '../../components/core-parts.tsx'
 import { DR } from './dr-status.ts'
 
 const TOKEN = `${DR}/primary/secondary-token`

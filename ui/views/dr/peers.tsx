@@ -1,5 +1,5 @@
 import { Badge, formatExact } from '../../components/format.tsx'
-import { Facts } from '../access/parts.tsx'
+import { Facts } from '../../components/core-parts.tsx'
 import { type DrStatus, isConnected, type Peer, peersOf, shortDuration, webAddress } from './dr-status.ts'
 import { nameOf } from './summary.ts'
 

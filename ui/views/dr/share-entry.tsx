@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { useAction } from '../access/parts.tsx'
+import { useAction } from '../../components/core-parts.tsx'
 import { deleteOperationToken, OperationTokenAttempt, type ShareProgress } from './operation-token.ts'
 
 interface ShareEntryProps {

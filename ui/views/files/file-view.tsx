@@ -14,13 +14,13 @@ import { statFile } from './file-api.ts'
 import type { FilePlace } from './file-place.ts'
 import { FilePreview } from './file-preview.tsx'
 import { visibleText } from '../../app/invisible-characters.ts'
-import { filePath, segmentsOf } from './names.ts'
+import { filePath, fileSegmentsOf } from './names.ts'
 
 /** What the server answers for a host that is down. */
 const NO_PATH = 'No path to node'
 
 export default function FileView({ params: { allocation = '', rest = '' } }: ViewProps) {
-  const segments = segmentsOf(rest)
+  const segments = fileSegmentsOf(rest)
   const path = filePath(segments)
   const place = { allocation, segments, path }
   const about = useResource(

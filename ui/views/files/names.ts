@@ -1,7 +1,7 @@
 /** Paths and names of files of an allocation. */
 
 /** Segments of a path in an allocation. */
-export function segmentsOf(path: string): readonly string[] {
+export function fileSegmentsOf(path: string): readonly string[] {
   return path.split('/').filter((segment) => segment !== '')
 }
 

@@ -8,7 +8,7 @@ import { showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { View } from '../../components/view.tsx'
-import { CoreLoaded, Facts } from '../access/parts.tsx'
+import { CoreLoaded, Facts } from '../../components/core-parts.tsx'
 import { UnsealForm } from './unseal-form.tsx'
 import { sealSummary } from './unsealing.ts'
 

@@ -5,7 +5,7 @@ import { showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { useAction } from '../access/parts.tsx'
+import { useAction } from '../../components/core-parts.tsx'
 
 interface UnsealFormProps {
   readonly status: SealStatus

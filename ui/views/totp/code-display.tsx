@@ -2,7 +2,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { copySecret } from '../../components/secret-value.tsx'
 import { ErrorText } from '../../components/states.tsx'
-import { errorFrom } from '../access/parts.tsx'
+import { errorFrom } from '../../components/core-parts.tsx'
 import { codePeriod, groupedCode } from './countdown.ts'
 import { type Code, readCode } from './totp.ts'
 

@@ -9,7 +9,7 @@ import { Confirm } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
 import { ErrorText } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
-import { CoreLoaded, Facts, useAction } from '../access/parts.tsx'
+import { CoreLoaded, Facts, useAction } from '../../components/core-parts.tsx'
 import { CodeDisplay } from './code-display.tsx'
 import { deleteKey, type KeyRow, readKey, verifyCode } from './totp.ts'
 

@@ -1,6 +1,6 @@
 import { Button } from '../../components/button.tsx'
 import { copySecret } from '../../components/secret-value.tsx'
-import { Check } from '../access/check.tsx'
+import { Check } from '../../components/check.tsx'
 
 interface RecoveryCodesProps {
   readonly codes: readonly string[]

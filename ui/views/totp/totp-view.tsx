@@ -1,7 +1,7 @@
 import { path } from '../../app/location.ts'
 import type { ViewProps } from '../../app/view-props.ts'
 import { Failure } from '../../components/states.tsx'
-import { segmentsOf } from '../access/segments.ts'
+import { segmentsOf } from '../../app/path-segments.ts'
 import { KeyTable } from './key-table.tsx'
 import { KeyView } from './key-view.tsx'
 import { SecondFactor } from './second-factor.tsx'

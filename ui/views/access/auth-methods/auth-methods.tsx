@@ -6,8 +6,8 @@ import { Empty } from '../../../components/states.tsx'
 import { View } from '../../../components/view.tsx'
 import { AccessTabs } from '../access-tabs.tsx'
 import { type AuthMount, readAuthMounts } from './auth-mounts.ts'
-import { CoreLoaded, isNarrow } from '../parts.tsx'
-import { trimSlashes } from '../segments.ts'
+import { CoreLoaded, isNarrow } from '../../../components/core-parts.tsx'
+import { trimSlashes } from '../../../app/path-segments.ts'
 
 const PATH: Column<AuthMount> = { title: 'Path', cell: ({ path }) => path, order: ({ path }) => path }
 const TYPE: Column<AuthMount> = { title: 'Type', width: '110px', cell: ({ type }) => type, order: ({ type }) => type }

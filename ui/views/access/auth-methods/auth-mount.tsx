@@ -11,7 +11,7 @@ import { View } from '../../../components/view.tsx'
 import { AccessTabs } from '../access-tabs.tsx'
 import { listMembers, type MemberKind, memberKind, memberRows, readAuthMounts, readMember } from './auth-mounts.ts'
 import { matchesText } from '../identity/identities.ts'
-import { CoreLoaded, Facts } from '../parts.tsx'
+import { CoreLoaded, Facts } from '../../../components/core-parts.tsx'
 import { UserCreation } from './user-creation.tsx'
 
 const PARENTS = [

@@ -7,9 +7,9 @@ import { Dialog } from '../../../components/dialog.tsx'
 import { Field } from '../../../components/field.tsx'
 import { ErrorText } from '../../../components/states.tsx'
 import { createUser, userNameProblem } from './auth-mounts.ts'
-import { useAction } from '../parts.tsx'
+import { useAction } from '../../../components/core-parts.tsx'
 import { PolicyField } from '../policy-field.tsx'
-import { listOf } from '../segments.ts'
+import { listOf } from '../../../app/path-segments.ts'
 
 interface UserCreationProps {
   readonly mount: string

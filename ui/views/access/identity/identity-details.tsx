@@ -10,7 +10,7 @@ import { Link } from '../../../components/link.tsx'
 import { ErrorText } from '../../../components/states.tsx'
 import { View } from '../../../components/view.tsx'
 import { type Alias, type Entity, type Group, readEntity, readGroup, setEntityDisabled } from './identities.ts'
-import { CoreLoaded, Facts, Names, useAction } from '../parts.tsx'
+import { CoreLoaded, Facts, Names, useAction } from '../../../components/core-parts.tsx'
 
 const ACCESS = { title: 'Access', to: '/access' }
 const ENTITIES = { title: 'Entities', to: '/access/identity' }

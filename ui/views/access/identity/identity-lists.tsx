@@ -8,7 +8,7 @@ import { Tabs } from '../../../components/tabs.tsx'
 import { View } from '../../../components/view.tsx'
 import { AccessTabs } from '../access-tabs.tsx'
 import { type EntityRow, type GroupRow, listEntities, listGroups, matchesText } from './identities.ts'
-import { CoreLoaded, isNarrow } from '../parts.tsx'
+import { CoreLoaded, isNarrow } from '../../../components/core-parts.tsx'
 
 const ENTITY_NAME: Column<EntityRow> = { title: 'Name', cell: ({ name }) => name, order: ({ name }) => name }
 const ALIASES: Column<EntityRow> = {

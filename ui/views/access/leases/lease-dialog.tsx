@@ -8,7 +8,7 @@ import { Dialog } from '../../../components/dialog.tsx'
 import { Field } from '../../../components/field.tsx'
 import { formatSeconds, Time } from '../../../components/format.tsx'
 import { ErrorText } from '../../../components/states.tsx'
-import { CoreLoaded, Facts, useAction } from '../parts.tsx'
+import { CoreLoaded, Facts, useAction } from '../../../components/core-parts.tsx'
 
 export interface Lease {
   readonly id: string

@@ -15,8 +15,8 @@ import { AccessTabs } from '../access-tabs.tsx'
 import { IrrevocableLeases } from './irrevocable-leases.tsx'
 import { LeaseDialog } from './lease-dialog.tsx'
 import { LookUp } from '../look-up.tsx'
-import { CoreLoaded } from '../parts.tsx'
-import { trimSlashes } from '../segments.ts'
+import { CoreLoaded } from '../../../components/core-parts.tsx'
+import { trimSlashes } from '../../../app/path-segments.ts'
 
 const LOOKUP = 'sys/leases/lookup'
 

@@ -7,10 +7,10 @@ import { Field } from '../../../components/field.tsx'
 import { formatSeconds } from '../../../components/format.tsx'
 import { SecretValue } from '../../../components/secret-value.tsx'
 import { ErrorText } from '../../../components/states.tsx'
-import { Check } from '../check.tsx'
-import { Facts, Names, useAction } from '../parts.tsx'
+import { Check } from '../../../components/check.tsx'
+import { Facts, Names, useAction } from '../../../components/core-parts.tsx'
 import { PolicyField } from '../policy-field.tsx'
-import { listOf } from '../segments.ts'
+import { listOf } from '../../../app/path-segments.ts'
 import { createToken, type TokenDraft } from './tokens.ts'
 
 const NEW: TokenDraft = {

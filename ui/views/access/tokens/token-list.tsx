@@ -14,7 +14,7 @@ import { Empty, ErrorText } from '../../../components/states.tsx'
 import { View } from '../../../components/view.tsx'
 import { AccessTabs } from '../access-tabs.tsx'
 import { LookUp } from '../look-up.tsx'
-import { CoreLoaded, isNarrow, useAction } from '../parts.tsx'
+import { CoreLoaded, isNarrow, useAction } from '../../../components/core-parts.tsx'
 import { TokenCreation } from './token-creation.tsx'
 import { matchesToken, readTokenPage, type TokenRow } from './tokens.ts'
 

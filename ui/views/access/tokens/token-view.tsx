@@ -12,7 +12,7 @@ import { formatSeconds, Time } from '../../../components/format.tsx'
 import { Link } from '../../../components/link.tsx'
 import { ErrorText } from '../../../components/states.tsx'
 import { View } from '../../../components/view.tsx'
-import { CoreLoaded, Facts, Names, useAction } from '../parts.tsx'
+import { CoreLoaded, Facts, Names, useAction } from '../../../components/core-parts.tsx'
 import { lookUpToken, type TokenData } from './tokens.ts'
 
 const PARENTS = [

@@ -1,7 +1,7 @@
 /** Requests about tokens. */
 import { ApiError, type AuthResult, listSecrets, secrets } from '../../../api/client.ts'
 import { tokenInfo } from '../../../app/session.ts'
-import { mapLimited } from '../map-limited.ts'
+import { mapLimited } from '../../../api/map-limited.ts'
 
 export interface TokenData {
   readonly accessor: string

@@ -2,10 +2,10 @@
 import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { ApiError } from '../../api/client.ts'
-import type { Resource } from '../../app/resource.ts'
-import { Link } from '../../components/link.tsx'
-import { ErrorText, Failure, Loading } from '../../components/states.tsx'
+import { ApiError } from '../api/client.ts'
+import type { Resource } from '../app/resource.ts'
+import { Link } from './link.tsx'
+import { ErrorText, Failure, Loading } from './states.tsx'
 import { failureHint } from './failure-hint.ts'
 
 const narrow = window.matchMedia('(max-width: 760px)')

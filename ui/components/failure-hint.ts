@@ -1,5 +1,5 @@
 /** What to do after an error of the secrets core. */
-import { ApiError } from '../../api/client.ts'
+import { ApiError } from '../api/client.ts'
 
 export interface FailureHint {
   readonly text: string
