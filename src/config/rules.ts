@@ -1,6 +1,6 @@
 /**
- * Rules that concern several settings. A rule judges only settings that could be read, so a setting that is wrong by itself causes one
- * fault and not a second one for seeming to be missing.
+ * Rules that concern several settings. A rule judges only settings that could be read, so an invalid setting causes one fault, and not a
+ * second one that reports it as missing.
  */
 import { isIP } from 'node:net'
 import { type Config, isLoopback, unencryptedServers } from './config.ts'
@@ -240,7 +240,7 @@ function checkHa(
     const fewer = replicas.value - 1
     faults.add(
       replicas.where,
-      `server.ha.replicas is ${replicas.value}, expected 1, 3 or 5: set ${fewer}, which survives the loss of as many NATS servers`,
+      `server.ha.replicas is ${replicas.value}, expected 1, 3 or 5: set ${fewer}, which tolerates the loss of the same number of NATS servers`,
     )
   }
   const { ha, secrets } = config.server

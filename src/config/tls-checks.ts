@@ -1,6 +1,7 @@
 /**
- * The TLS files that settings name: each must be readable, contain what its setting needs, and a key must be that of its certificate.
- * `outpost validate` and the agent's start report the same faults. Expired certificates are no faults (`tls-files.ts`).
+ * The TLS files that settings name: each must be readable and contain a certificate or key as its setting requires, and a key must match
+ * its certificate.
+ * `outpost validate` and the agent's start report the same faults. Expired certificates are not faults (`tls-files.ts`).
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { errnoOf, messageOf } from '../platform/errors.ts'

@@ -402,7 +402,7 @@ export class Replication {
         if (o.bundle.set_id !== this.#state.now.setId) {
           throw new Refusal(
             'invalid_request',
-            'the token is from another replication set: this needs a new activation, secondary/disable and then secondary/enable',
+            'the token is from another replication set: to join it, call secondary/disable and then secondary/enable with this token',
           )
         }
         const upstream = upstreamOf(o.bundle)

@@ -1,4 +1,4 @@
-/** What a member of an HA cluster is given, and its phases. */
+/** The dependencies of a member of an HA cluster, and its phases. */
 import type { NatsConnection } from '@nats-io/transport-node'
 import type { Logger } from '../platform/log.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
@@ -30,7 +30,7 @@ export interface HaCore {
 
 export interface HaServerOptions {
   readonly store: SqliteStore
-  /** Rejects with a Fault for the operator. It reconnects by itself. */
+  /** Rejects with a Fault for the operator. It reconnects automatically. */
   readonly connect: () => Promise<NatsConnection>
   readonly core: HaCore
   readonly region: string

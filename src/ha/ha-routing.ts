@@ -15,11 +15,11 @@ import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream 
 
 /** A request waits this long for an active server. */
 const HELD_MS = 30_000
-/** Time for the next attempt when nothing is reported meanwhile. */
+/** Delay before the next attempt if no change is reported. */
 const RETRY_MS = 100
 /** Time in which a server that has stepped down answers a write. */
 const LAST_ANSWER_MS = 1000
-/** A request that was forwarded so often is not forwarded again. */
+/** Maximum number of times that a request is forwarded. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
 const IDLE_POLL_MS = 20
@@ -47,7 +47,7 @@ export interface HaRoutingOptions {
   readonly coreState: () => 'uninitialized' | 'sealed' | 'unsealed'
   /** Whether the token may have a limited number of uses. True for one that this server does not know. */
   readonly usesAreLimited: (token: string | undefined) => boolean
-  /** Whether a standby reads a long body of a caller, as far as it knows. */
+  /** Whether a standby accepts a long body from a caller, according to its own state. */
   readonly takesLongBody: (token: string | undefined, remote: string | undefined) => boolean
   /** The header `X-Vault-Index` for the newest state. */
   readonly state: () => string
@@ -224,7 +224,7 @@ export class HaRouting {
     call: Call,
   ): Promise<Attempt | undefined> {
     const { forward, serverId, server } = this.#options
-    // Without its body it would be another request.
+    // Without its body, the repeated request would be a different one.
     if (call.raw.isBodyLeft) throw bodyLeft(call.token)
     const target = server.lease?.holder?.serverId
     if (target === undefined || target === serverId()) return undefined
@@ -270,7 +270,7 @@ export class HaRouting {
         const { answer, ...rest } = await this.#answered({ ...request, call: changedCall(call, { raw }) })
         if (answer instanceof StreamedAnswer && rest.moved) return { ...rest, answer, moved: rest.moved }
         if (answer instanceof WholeAnswer) return answer
-        throw new Fault('a request for a stream has another answer')
+        throw new Fault('expected a stream as the response to a streaming request')
       } catch (error) {
         // Another server repeats the request for its caller.
         if (signal.aborted || call.hops > 0 || !(error instanceof Refusal)) throw error
@@ -377,7 +377,7 @@ function isLost({ code }: Refusal): boolean {
 function bodyLeft(token: string | undefined): Refusal {
   if (token === undefined) return new Refusal('body_too_large', 'http: request body too large')
   const text =
-    'this standby does not know the token yet, and takes a body of more than 1 MiB only with a valid token: try again'
+    'this standby does not know the token yet, and accepts a body of more than 1 MiB only with a valid token: try again'
   return new Refusal('unavailable', text, { 'Retry-After': '1' })
 }
 

@@ -257,7 +257,7 @@ export class HaServer {
   /** Steps down without taking over again, and continues to follow. Never rejects. */
   async leave(): Promise<void> {
     this.#pausedUntilMs = Number.POSITIVE_INFINITY
-    await this.#leaveTerm('the server stops', true).catch(() => undefined)
+    await this.#leaveTerm('the server is stopping', true).catch(() => undefined)
   }
 
   async stop(): Promise<void> {
@@ -437,7 +437,7 @@ export class HaServer {
     this.#termEnded.abort()
     clearTimeout(this.#renewing)
     if (releases)
-      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it expires', error))
+      await parts.lease.release().catch((error: unknown) => this.#warn('lease not released, it will expire', error))
     else parts.lease.abandon()
     this.#setPhase('standby')
     this.#announceLease(parts)

@@ -48,7 +48,7 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     const streams = [stream.name, bucket.streamName]
     const placement = new LeaderPlacement({ connection, streams, isActive: isServing, warn })
     const monitor = new ReplicaMonitor({ connection, streams, logger, warn })
-    if (owner.isStopped()) throw new Fault('the server stops')
+    if (owner.isStopped()) throw new Fault('the server is stopping')
     reports.start()
     placement.start()
     monitor.start()

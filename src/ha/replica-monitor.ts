@@ -1,6 +1,7 @@
 /**
  * Watches whether all NATS servers that should store the commit stream and the bucket do so. Without one of them nothing fails, but the loss of
- * another one stops the cluster, so it must be visible before. A NATS server with a full disk disables JetStream, and stays connected.
+ * another one stops the cluster, so the loss must be reported before that happens. A NATS server with a full disk disables JetStream, and
+ * stays connected.
  *
  * What can go wrong. Without an answer of the leader of a stream nothing is known, and nothing is reported: the lease and readiness have that
  * cause.
@@ -50,7 +51,7 @@ export class ReplicaMonitor {
   start(): void {
     this.#timer = setInterval(() => {
       this.#poll().catch((error: unknown) =>
-        this.#options.warn('replicas of the commit stream not known, retrying', error),
+        this.#options.warn('replicas of the commit stream unknown, retrying', error),
       )
     }, INTERVAL_MS).unref()
   }
@@ -62,7 +63,7 @@ export class ReplicaMonitor {
   async #poll(): Promise<void> {
     const { connection, streams } = this.#options
     const manager = await jetstreamManager(connection, { timeout: REQUEST_MS, checkAPI: false })
-    // No answer of one stream, as during an election, hides no fault of the other.
+    // A missing response about one stream, such as during an election, must not hide a fault of the other.
     const answers = await Promise.allSettled(streams.map((stream) => manager.streams.info(stream)))
     const infos = answers
       .flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))

@@ -1,7 +1,7 @@
 /**
  * A stream that survives a change of the active server: when it is interrupted, the request is repeated from the cursor of the last
  * event that was passed on. Each chunk has complete lines, and an interrupted stream has passed on whole chunks only, so its reader
- * receives each event once and sees no seam.
+ * receives each event exactly once and does not notice the interruption.
  */
 import { Refusal } from '../platform/errors.ts'
 import { StreamedAnswer, type WholeAnswer } from '../platform/operation.ts'

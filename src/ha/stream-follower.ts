@@ -3,7 +3,7 @@
  * messages that this one lacks were trimmed.
  *
  * Nothing that was committed here is discarded: a database with commits that are not in the stream, as after a time without high
- * availability, is refused with what to do.
+ * availability, is refused with an error that states the remedy.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { NatsConnection } from '@nats-io/transport-node'
@@ -220,14 +220,14 @@ const JOIN = 'to join with the entries of the stream, stop this server and move 
 function otherCluster(own: string, streams: string): Refusal {
   return new Refusal(
     'conflict',
-    `this server has secrets of cluster ${own}, the commit stream those of ${streams}; ${JOIN}`,
+    `this server has the secrets of cluster ${own}, but the commit stream has those of cluster ${streams}; ${JOIN}`,
   )
 }
 
 function ownCommits(count: number, stream: string): Refusal {
   return new Refusal(
     'conflict',
-    `this server has ${count} commits that are not in the commit stream, as after a time without server.ha or after the stream was deleted; ${JOIN}; to keep its ` +
+    `this server has ${count} commits that are not in the commit stream, for example because it ran without server.ha, or because the stream was deleted; ${JOIN}; to keep its ` +
       `entries instead, stop all servers, delete the stream ${stream}, and start this server first; see "Delete the stream" in docs/operating/ha.md`,
   )
 }

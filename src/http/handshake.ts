@@ -61,7 +61,8 @@ function protocolFault(header: string | undefined): Refusal | undefined {
   }
   if (!names.some((name) => name.startsWith(TOKEN_PREFIX))) return undefined
   // A browser closes a connection if none of its subprotocols was selected.
-  if (!names.includes(SUBPROTOCOL)) return bad(`offer the subprotocol ${SUBPROTOCOL} beside the one with the token`)
+  if (!names.includes(SUBPROTOCOL))
+    return bad(`offer the subprotocol ${SUBPROTOCOL} in addition to the one with the token`)
   return tokenIn(names) === undefined ? bad(`${TOKEN_PREFIX} must be followed by the token in base64url`) : undefined
 }
 
@@ -85,7 +86,10 @@ function originFault(request: IncomingMessage, operation: AnyEndpoint, isOpen: b
   const hasToken = !isOpen && (tokenOf(request) ?? offeredToken(request)) !== undefined
   const { crossOrigin } = operation
   if (hasToken && crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined
-  return new Refusal('permission_denied', 'this endpoint does not serve pages of other origins, or only with a token')
+  return new Refusal(
+    'permission_denied',
+    'this endpoint serves pages of other origins only with a token, or not at all',
+  )
 }
 
 function bad(text: string): Refusal {

@@ -118,7 +118,9 @@ export class AgentLogin {
       },
     })
     this.#active = { session, settings, ends }
-    void keep(session, ends.signal).catch((error: unknown) => logger.error('login', { error: messageOf(error) }))
+    void keep(session, ends.signal).catch((error: unknown) =>
+      logger.error('agent login stopped', { error: messageOf(error) }),
+    )
   }
 
   /** The token of an agent that was killed, if it is for the same address: another server must not get it. */
@@ -127,7 +129,7 @@ export class AgentLogin {
     try {
       const previous = readLogin(file)
       if (!previous || previous.address?.url === address?.url) return previous
-      logger.warn('the stored login is for another address, its token is not used and expires')
+      logger.warn('stored login is for another address, its token is not used and will expire')
       return undefined
     } catch (error) {
       logger.warn('the stored login is not used', { error: messageOf(error) })
@@ -164,7 +166,7 @@ export class AgentLogin {
     try {
       await session.revoke(AbortSignal.timeout(REVOKE_MS))
     } catch (error) {
-      this.#options.logger.warn('revoking the token failed, it expires', { error: messageOf(error) })
+      this.#options.logger.warn('token revocation failed, the token will expire', { error: messageOf(error) })
     }
   }
 

@@ -1,5 +1,5 @@
 /**
- * A file of zeros that holds space on a disk, for writes that must go on when the disk is full: commits that free space
+ * A file of zeros that holds space on a disk, for writes that must succeed when the disk is full: commits that free space
  * (`store/`) and audit lines (`secrets/audit/`). docs/decisions/031 and 093.
  *
  * Promises. `giveUp` and `giveUpBytes` return a piece of the reserve to the disk. `look` and `refill` restore the reserve once the disk
@@ -175,7 +175,7 @@ export class DiskReserve {
       }
       fsyncSync(this.#fd)
     } catch {
-      // Another process was faster; what was written counts, and the next look continues.
+      // Another process was faster; what was written counts, and the next check continues.
     }
   }
 

@@ -165,7 +165,7 @@ const DOCS = {
     'name',
   ),
   'outpost.tokens': gauge(
-    'stored service tokens. They are counted while the core is unsealed, in at most a hundredth of the time',
+    'stored service tokens. They are counted while the core is unsealed; counting uses at most 1 % of the time',
   ),
   'outpost.leases': gauge('stored leases, counted in the same way as tokens'),
   'outpost.leases_irrevocable': gauge('leases whose revocation failed six times; the server keeps retrying'),
@@ -178,7 +178,7 @@ const DOCS = {
     'step',
   ),
   'outpost.cloud.credentials': counter(
-    'issued credentials of AWS, including shared ones. `role`: one of 100 roles of a mount, `other` for all further roles',
+    'issued AWS credentials, including shared ones. `role`: one of 100 roles of a mount, `other` for all further roles',
     'mount',
     'role',
   ),
@@ -213,7 +213,7 @@ const DOCS = {
   ),
   'outpost.store.commits': counter('commits that became durable'),
   'outpost.store.failures': counter(
-    'commits that were refused or failed: `full` (507: no space on the disk), `failed` (error of the disk), `busy` (more than 256 MiB are queued, or a restore is running), `displaced`, `fenced`, `replica` (this server is not the primary), `closed`. A commit that was queued behind a failed one has the reason of that one',
+    'commits that were refused or failed: `full` (507: no space on the disk), `failed` (error of the disk), `busy` (more than 256 MiB are queued, or a restore is running), `displaced`, `fenced`, `replica` (this server is not the primary), `closed`. A commit that was queued behind a failed commit is counted with the reason of that commit',
     'reason',
   ),
   'outpost.store.bytes': gauge('size of the database with its write-ahead log'),
@@ -237,7 +237,7 @@ const DOCS = {
   'outpost.snapshot.scheduled.failures': counter('failed attempts to save a scheduled snapshot or to remove old ones'),
 
   'outpost.ha.active': gauge(
-    '1 while this server is the active one; as all metrics of this table only with `server { ha }`, and absent while this server is sealed',
+    '1 while this server is the active one; present only with `server { ha }` and while this server is unsealed, like all metrics of this table',
   ),
   'outpost.ha.has_active': gauge('1 while this server knows an active server, itself included'),
   'outpost.ha.lag_entries': gauge('rows of the log that this server is behind the active one'),

@@ -309,7 +309,7 @@ async function badBits(t: TestContext, was: Prepared): Promise<void> {
 async function databaseRemoved(t: TestContext, was: Prepared): Promise<void> {
   const victim = new Victim(t, was.stopped)
   for (const end of ['', '-wal', '-shm']) rmSync(join(victim.data, `server/secrets.db${end}`), { force: true })
-  const why = /secrets\.db is empty, and this server had written \d+ changes: it was removed or cut/
+  const why = /secrets\.db is empty, and this server had written \d+ changes: it was removed or truncated/
   assert.match(await victim.startFailing(), why)
   // The one step of an operator who means it.
   rmSync(join(victim.data, 'server/secrets.db.seen'))

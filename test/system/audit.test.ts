@@ -210,7 +210,7 @@ test('a reload reopens the audit file; a failing device is reported by readiness
   assert.equal(broken?.state, 'failing')
   assert.equal(
     broken.reason,
-    `audit chain of file/ is broken: ${file} ended with line ${number + 9} of another program instead of line ${number}, ` +
+    `audit chain of file/ is broken: ${file} ended with line ${number + 9}, which another program wrote, instead of line ${number}, ` +
       'next: outpost audit verify -path=file/ FILE..., then outpost audit acknowledge file/',
   )
   assert.equal((await metricsOf(agent)).value('outpost_audit_chain_breaks_total', { device: 'file/' }), 1)

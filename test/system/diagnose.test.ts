@@ -186,12 +186,12 @@ test('a healthy host: 0 while the service runs and while it is stopped, and noth
     const { code, stdout } = await start(OUTPOST, args).finished
     assert.equal(code, 1)
     assert.match(stdout, /^\[ {2}ok {2}\] configuration: valid: agent and server "host-1" in region global$/m)
-    assert.match(stdout, /^\[ skip \] disk: left out by -skip$/m)
+    assert.match(stdout, /^\[ skip \] disk: skipped \(-skip\)$/m)
     assert.match(
       stdout,
       /^\[failed\] seal\/key: the static seal key "k1" must have 32 bytes.*\n {9}next: provide the key, or correct server\.seal$/m,
     )
-    assert.match(stdout, /\n\n1 failures, 0 warnings, \d+ ok, \d+ left out\n$/)
+    assert.match(stdout, /\n\n1 failure, 0 warnings, \d+ ok, \d+ skipped\n$/)
     assert.ok(!stdout.includes('too short'))
   })
 })

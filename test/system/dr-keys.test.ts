@@ -29,7 +29,7 @@ test('a rekey of the primary seals its secondary until the new shares are entere
   const isSealed = async () => (await b.told('GET', 'sys/seal-status', undefined, '')).body['sealed']
   await eventually(isSealed, 'the held root key opens nothing any more')
   assert.equal(await b.health(), 503)
-  const why = 'this secondary is sealed: its primary has another root key'
+  const why = 'this secondary is sealed: its primary has a new root key'
   await eventually(() => b.agent.stderr().includes(why), 'the log says why')
   await b.follows(a)
   await b.unseal({ shares, token: '' })

@@ -51,7 +51,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
   })
 
   await t.test('an invalid manifest, and garbage collection of a running allocation', async () => {
-    await logged(new RegExp(`an allocation cannot be read.*${SENSELESS}.*ClientStatus`))
+    await logged(new RegExp(`allocation unreadable.*${SENSELESS}.*ClientStatus`))
     const [status, text] = await call(`client/allocation/${ALLOC}/gc`)
     assert.equal(status, 409)
     assert.match(text, /allocation not eligible for GC/)

@@ -33,7 +33,7 @@ const PAGES = ['hosts', 'service', 'cluster', 'storage', 'replication']
 const PROOFS: readonly Proof[] = [
   { says: 'inotify watch limit reached, polling instead', in: 'system/tail-survives.test.ts' },
   { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
-  { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
+  { says: 'allocation unreadable', in: 'system/three-am-agent.test.ts' },
   { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
   { says: 'a file system is mounted on', in: 'host/gc/gc.test.ts', lower: 'a real mount, and the real collector' },
   { says: 'no data for 5 s', in: 'cli/commands/logs.test.ts' },
@@ -137,7 +137,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'is no longer valid', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'another cluster was promoted, this primary is fenced', in: 'system/dr-failover.test.ts' },
   { says: 'no heartbeat from a secondary within fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
-  { says: 'this secondary is sealed: its primary has another root key', in: 'system/dr-keys.test.ts' },
+  { says: 'this secondary is sealed: its primary has a new root key', in: 'system/dr-keys.test.ts' },
   {
     says: 'second connection with the certificate of a connected DR secondary',
     in: 'dr/link/membership.test.ts',

@@ -50,7 +50,7 @@ test('a healthy primary and a healthy secondary say so', () => {
 test('the sentence of a primary names the worst problem', () => {
   const cases: readonly (readonly [DrReport, 'warning' | 'bad', RegExp])[] = [
     [primary({ connection_status: 'disconnected', disconnected_seconds: 90 }), 'bad', /berlin disconnected 1m 30s ago/],
-    [primary({ is_whole: false }), 'warning', /first copy/],
+    [primary({ is_whole: false }), 'warning', /initial sync/],
     [primary({ authenticated: false }), 'warning', /berlin is sealed/],
     [primary({ lag_entries: 2000 }), 'warning', /2000 entries/],
     [primary({ clock_skew_ms: '-40000' }), 'warning', /differ by -40 s/],
@@ -106,7 +106,7 @@ test('a secondary is promoted in a planned switch only with the entries of the o
   assert.equal(handoverProblem('', state), undefined)
   assert.equal(handoverProblem(' 41-0123456789abcdef\n', state), undefined)
   assert.match(handoverProblem('42-0123456789abcdef', state) ?? '', /41 of 42/)
-  assert.match(handoverProblem('41-ffffffffffffffff', state) ?? '', /other entries/)
+  assert.match(handoverProblem('41-ffffffffffffffff', state) ?? '', /entries of this server differ/)
   assert.match(handoverProblem('s.token', state) ?? '', /not the state/)
 })
 

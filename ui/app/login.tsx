@@ -53,7 +53,7 @@ function loginError(failure: unknown): Error {
     return new Error('The code is wrong or was already used. Each code is valid once: wait for the next one.')
   }
   if (failure.message.includes('invalid request ID')) {
-    return new Error('The time for the code is over. Go back and log in again.')
+    return new Error('The login attempt has expired. Go back and log in again.')
   }
   return failure
 }

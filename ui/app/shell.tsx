@@ -26,7 +26,7 @@ export function Shell() {
   const sections = SECTIONS.filter(({ isAvailable }) => isAvailable())
   useKeys('Everywhere', [
     { keys: 'Mod+k', label: 'Open the command palette', run: () => (isPaletteOpen.value = true), inFields: true },
-    { keys: '?', label: 'Show the keys', run: () => (areKeysShown.value = !areKeysShown.value) },
+    { keys: '?', label: 'Show keyboard shortcuts', run: () => (areKeysShown.value = !areKeysShown.value) },
     { keys: '/', label: 'Search in the view', run: focusSearch },
     ...sections.map(({ key, path: to, title }) => ({
       keys: `g ${key}`,

@@ -52,7 +52,8 @@ export function CodeField({ describedBy, faultLine, isReadOnly, label, onInput, 
       {field}
       {invisible && (
         <p class="error" role="status">
-          Line {invisible.line} has the invisible character {invisible.name}, so the text may not be what it looks like.
+          Line {invisible.line} has the invisible character {invisible.name}, so the text may differ from what is
+          displayed.
         </p>
       )}
     </>

@@ -124,8 +124,8 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     'Directory',
     onToggle
       ? [
-          { keys: 'ArrowRight', label: 'Show what the row contains', run: () => toggle(true) },
-          { keys: 'ArrowLeft', label: 'Hide what the row contains', run: () => toggle(false) },
+          { keys: 'ArrowRight', label: 'Expand the row', run: () => toggle(true) },
+          { keys: 'ArrowLeft', label: 'Collapse the row', run: () => toggle(false) },
         ]
       : [],
   )

@@ -14,7 +14,7 @@ export async function copySecret(value: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(value)
   } catch {
-    showError('The browser did not allow to copy. It needs HTTPS or localhost.')
+    showError('The browser did not allow copying. Copying requires HTTPS or localhost.')
     return
   }
   showSuccess(`Copied. The clipboard is cleared in ${SECRET_SHOWN_MS / 1000} s.`)

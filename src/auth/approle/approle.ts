@@ -1,5 +1,5 @@
 /**
- * AppRole: programs log in with the ID of a role and a secret ID, of which each program gets its own.
+ * AppRole: programs log in with the ID of a role and their own secret ID.
  *
  * Promises. A secret ID with a limited number of uses allows exactly that many logins under concurrency: the use is committed with
  * the token. No path of the store contains a role ID, a secret ID or the name of a role. Secret IDs are not stored, but found
@@ -39,7 +39,7 @@ function login(
 ): Reply {
   if (roleId === '') throw new Rejection(400, 'missing role_id')
   const { failures, mount, nowMs, remote, storage } = call
-  // No role ID and no secret ID is so long.
+  // Longer than any role ID or secret ID.
   if (roleId.length > ROLE_ID_LENGTH_MAX || secretId.length > TEXT_LENGTH_MAX) throw invalidCredentials()
   if (failures.isLocked(roleId)) throw new Rejection(403, 'permission denied')
   const refusal = () => {

@@ -31,7 +31,7 @@ const creds = defineCommand({
     '  aws-profile         a profile for ~/.aws/credentials',
     '',
     'A role of type iam_user creates an IAM user for each call and deletes it when the lease expires. For',
-    'credential_process, use a role that assumes a role instead. Nothing is stored on this machine.',
+    'credential_process, use a role that issues STS sessions, such as assumed_role. Nothing is stored on this machine.',
     '',
     'Examples:',
     '  outpost cloud creds -format env deploy > .env',

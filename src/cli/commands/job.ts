@@ -27,7 +27,7 @@ const jobOperand = { shown: 'JOB', min: 1, max: 1 }
 const list = defineCommand({
   name: 'job list',
   summary: 'List jobs',
-  details: 'A job exists as long as a host has an allocation of it. The columns count its allocations by status.',
+  details: 'A job exists as long as any host has one of its allocations. The columns count its allocations by status.',
   options: {
     namespace: namespaceOption,
     status: choice({ placeholder: 'STATUS', help: 'Filter by status', choices: ['running', 'pending', 'dead'] }),
@@ -96,8 +96,8 @@ const logs = defineCommand({
     'also follows allocations that start later.',
     '',
     'A log that cannot be read is reported on stderr; without -f, the exit code is then 1. With -f, a broken',
-    'connection is resumed as with "outpost logs -f": no line is lost or repeated. Without -f, it ends the command',
-    'with exit code 1.',
+    'connection is resumed as with "outpost logs -f": no line is lost or repeated. Without -f, a broken connection',
+    'ends the command with exit code 1.',
     '',
     'Examples:',
     '  outpost job logs -tail 20 shop',

@@ -109,9 +109,9 @@ const stepDown = defineCommand({
   name: 'operator step-down',
   summary: 'Make the active server a standby',
   details: [
-    'For a highly available core: the active server finishes its commits and releases its role, a standby takes',
-    'over within a second. A standby forwards the request. Without high availability it has no effect. Requires',
-    'sudo on sys/step-down.',
+    'In a highly available core, the active server finishes its commits and releases its role, and a standby takes',
+    'over within a second. A standby forwards the request to the active server. Without high availability, the',
+    'command has no effect. Requires sudo on sys/step-down.',
     '',
     'Exit code 2: the request failed.',
   ].join('\n'),

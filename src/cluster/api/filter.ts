@@ -25,7 +25,7 @@ const PROGRAM_SIZE_MAX = 1000
 const TEXT_LENGTH_MAX = 4096
 
 const NO_ENGINE =
-  'this server cannot match patterns, the package re2js of its installation cannot be loaded: run "npm ci --omit=dev" there, or filter without "matches"'
+  'this server cannot match patterns, because its package re2js cannot be loaded: run "npm ci --omit=dev" in its installation directory, or filter without "matches"'
 
 type FilteredRecord = Readonly<Record<string, unknown>>
 
@@ -57,7 +57,7 @@ class Parser {
   parse(): FilterExpression {
     const filter = this.#or()
     this.#space()
-    if (this.#at < this.#text.length) throw this.#wrong('expected and, or, or the end')
+    if (this.#at < this.#text.length) throw this.#wrong('expected "and", "or" or the end of the expression')
     return filter
   }
 

@@ -64,7 +64,7 @@ const OWN_PARAMETERS = ['namespace', 'region', 'task', 'type', 'follow', 'cursor
 const follow: Field<boolean> = {
   in: 'query',
   type: 'boolean',
-  description: 'Follow the logs, also of new allocations',
+  description: 'Follow the logs, including those of new allocations',
   required: false,
   parse(raw, name) {
     const text = raw.query.find(([key]) => key === name)?.[1]

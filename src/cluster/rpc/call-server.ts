@@ -187,7 +187,7 @@ export class CallServer {
     const caller = lastParts(subject, 1)
     const decision = this.#limits.admit(caller)
     if (decision !== 'open') {
-      this.#limitedLogger.warn('too many calls of a host, refused', { caller }, `too many ${caller}`)
+      this.#limitedLogger.warn('too many calls from a host, call refused', { caller }, `too many ${caller}`)
       if (decision === 'refuse') bus.publish(reply, encodeRefusal('too many callers'))
       return
     }

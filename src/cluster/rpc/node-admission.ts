@@ -187,7 +187,7 @@ export class NodeAdmission {
     const seconds = Math.round(Math.abs(aheadMs) / 1000)
     const where = aheadMs > 0 ? 'ahead of' : 'behind'
     const text =
-      `the assertion of the server was made ${seconds} s ${where} the clock of this host: the assertion has expired, or the ` +
+      `the assertion of the server was issued ${seconds} s ${where} the clock of this host: the assertion has expired, or the ` +
       `clocks differ by more than ${CLOCK_SKEW_MS / 1000} s. Synchronize both clocks (NTP)`
     throw new Refusal('unavailable', `this host refused the call: ${text}`)
   }

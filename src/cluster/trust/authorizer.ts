@@ -63,7 +63,7 @@ export interface Authorizer {
     token: string | undefined,
     remote?: string,
     isRecheck?: boolean,
-    /** False: refused with `not_active` unless this process can answer by itself. Default true. */
+    /** False: refused with `not_active` unless this process can answer without another server. Default true. */
     mayAsk?: boolean,
   ): Grants | Promise<Grants>
 }

@@ -4,7 +4,7 @@
  *
  * - An agent asks a server to resolve a token. The token is sent as the token of the call, so it occurs nowhere else; the
  *   answer has its permissions and never the token.
- * - A server whose secrets core was sealed tells agents to forget cached tokens.
+ * - A server whose secrets core was sealed orders agents to clear their token caches.
  */
 import * as v from 'valibot'
 import { Fault, Refusal } from '../../platform/errors.ts'
@@ -29,7 +29,7 @@ type GrantsOf = (
   mayAsk?: boolean,
 ) => Grants | Promise<Grants>
 
-/** Hops of a question, before it is sent, that the asked server must answer by itself. */
+/** Initial hop count of a request that the receiving server must answer without forwarding it. */
 export const FINAL_HOPS = 1
 
 const fields = {

@@ -68,7 +68,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
   },
   api_addr: {
     about:
-      'URL of the HTTP API of this server for clients and other servers, as in Vault. `sys/leader` shows that of the active server.',
+      'URL of the HTTP API of this server for clients and other servers, as in Vault. `sys/leader` shows the URL of the active server.',
     defaultText: 'the address of `advertise.http`',
     example: '"https://s1.example.com:4646"',
     reload: false,
@@ -93,7 +93,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: true,
   },
   log_file: {
-    about: 'Log file, or with `/` at the end its directory; the file in it is `outpost.log`.',
+    about: 'Path of the log file. A path that ends in `/` names a directory; the file in it is `outpost.log`.',
     defaultText: 'standard error',
     example: '"/var/log/outpost.log"',
     reload: true,
@@ -222,37 +222,38 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
 
   'limits.http_max_conns_per_client': {
     about:
-      'Open connections of one client address. 0 means no limit. At the limit, the connection that was idle longest is closed for a new one. If all have a request or a stream in progress, the new one is refused with 429.',
+      'Maximum number of open connections from one client address. 0 means no limit. At the limit, the connection that was idle longest is closed for a new one. If all have a request or a stream in progress, the new one is refused with 429.',
     default: '1024',
     example: '100',
     reload: true,
   },
   'limits.http_max_followers': {
-    about: 'Open follow streams of this agent. 0 means no limit.',
+    about: 'Maximum number of open follow streams of this agent. 0 means no limit.',
     default: '2000',
     example: '500',
     reload: true,
   },
   'limits.http_max_header_bytes': {
-    about: 'Bytes of the headers of a request.',
+    about: 'Maximum size of the headers of a request, in bytes.',
     default: '16384',
     example: '32768',
     reload: false,
   },
   'limits.http_max_body_bytes': {
-    about: 'Bytes of the body of a request.',
+    about: 'Maximum size of the body of a request, in bytes.',
     default: '33554432',
     example: '1048576',
     reload: true,
   },
   'limits.http_head_timeout': {
-    about: 'Time from the first byte of a request to the end of its headers.',
+    about: 'Maximum time from the first byte of a request to the end of its headers.',
     default: '"10s"',
     example: '"5s"',
     reload: true,
   },
   'limits.http_request_timeout': {
-    about: 'Time for a whole request. It does not apply to streams, blocking queries, and restores of snapshots.',
+    about:
+      'Maximum time for a whole request. It does not apply to streams, blocking queries, and restores of snapshots.',
     default: '"90s"',
     example: '"30s"',
     reload: true,
@@ -264,7 +265,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: true,
   },
   'limits.http_stall_timeout': {
-    about: 'Time after which a connection is closed if its client accepts no data of a response.',
+    about: 'Time after which a connection is closed if the client does not read the response.',
     default: '"5m"',
     example: '"1m"',
     reload: true,
@@ -283,7 +284,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: false,
   },
   'telemetry.prometheus_metrics': {
-    about: 'Whether `/v1/metrics` has the form for Prometheus.',
+    about: 'Whether `/v1/metrics` offers the Prometheus format.',
     default: 'true',
     example: 'false',
     reload: false,

@@ -52,21 +52,21 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
     reload: false,
   },
   'client.gc_disk_usage_threshold': {
-    about: 'Ended allocations are collected while more of the disk is used, in percent.',
+    about: 'Disk usage in percent above which ended allocations are garbage-collected.',
     default: '80',
     dev: '99',
     example: '90',
     reload: false,
   },
   'client.gc_inode_usage_threshold': {
-    about: 'Ended allocations are collected while more of the inodes are used, in percent.',
+    about: 'Inode usage in percent above which ended allocations are garbage-collected.',
     default: '70',
     dev: '99',
     example: '90',
     reload: false,
   },
   'client.gc_max_allocs': {
-    about: 'Ended allocations are collected while there are more allocations than this, including running ones.',
+    about: 'Number of allocations, including running ones, above which ended allocations are garbage-collected.',
     default: '50',
     example: '200',
     reload: false,
@@ -100,7 +100,7 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
   },
   'server.seal': {
     about:
-      'The label is `shamir` (operators unseal with key shares) or `static` (a key of this machine unseals). A static seal has the settings below.',
+      'The label is `shamir` (operators unseal with key shares) or `static` (the server unseals itself with a key on this machine). A static seal has the settings below.',
     defaultText: '`seal "shamir" { }`',
     example: '"static" { current_key_id = "2026-11"  current_key = "credential://unseal" }',
     reload: false,
@@ -121,7 +121,7 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
     reload: true,
   },
   'server.disable_unauthed_generate_root_endpoints': {
-    about: 'The same for `sys/generate-root/`. Set it to false after the loss of the root token.',
+    about: 'Whether `sys/generate-root/` requires a token with `sudo`. Set it to false if the root token was lost.',
     default: 'true',
     dev: 'false',
     example: 'false',
@@ -148,13 +148,13 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
     reload: false,
   },
   'server.replication.logshipper_buffer_length': {
-    about: 'Rows of the log that may be in flight to a secondary without an acknowledgement.',
+    about: 'Maximum number of unacknowledged log rows in flight to a secondary.',
     default: '65536',
     example: '16384',
     reload: false,
   },
   'server.replication.logshipper_buffer_size': {
-    about: 'Bytes of the log that may be in flight to a secondary without an acknowledgement.',
+    about: 'Maximum number of unacknowledged log bytes in flight to a secondary.',
     default: '"256MB"',
     example: '"64MB"',
     reload: false,
@@ -167,14 +167,14 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
   },
   'server.ha.enabled': {
     about:
-      'High availability: several servers with this block have one secrets core, one of them is active. Requires `nats` with JetStream and `sync_interval: always`. Initialize one server, and unseal all with its key shares.',
+      'Enables high availability. All servers with this block share one secrets core, and one of them is active. Requires `nats` with JetStream and `sync_interval: always`. Initialize one server, and unseal all with its key shares.',
     default: 'false',
     example: 'true',
     reload: false,
   },
   'server.ha.replicas': {
     about:
-      'Replicas of the stream with the commits: 1, 3 or 5, at most the number of NATS servers. 3 survives the loss of one NATS server. The same on each server.',
+      'Number of replicas of the commit stream: 1, 3 or 5, and not more than there are NATS servers. 3 tolerates the loss of one NATS server. Set the same value on each server.',
     default: '3',
     example: '5',
     reload: false,

@@ -40,7 +40,12 @@ export async function checkClock(context: DiagnosisContext): Promise<DiagnosisFi
   const skewed = skews.filter(({ skewMs }) => Math.abs(skewMs) > SKEW_WARNING_MS)
   const findings = [synchronized]
   if (skews.length === 0)
-    findings.push(skipped('clock/skew', 'no clock to compare with: no NATS monitoring port, no heartbeat of a node'))
+    findings.push(
+      skipped(
+        'clock/skew',
+        'no clock to compare with: no NATS monitoring port responded, and no node sent a heartbeat',
+      ),
+    )
   else if (skewed.length === 0) {
     const maxMs = Math.max(...skews.map(({ skewMs }) => Math.abs(skewMs)))
     findings.push(passed('clock/skew', `${skews.length} clocks compared, at most ${(maxMs / 1000).toFixed(1)} s apart`))

@@ -45,7 +45,7 @@ export async function* diagnose(
 ): AsyncGenerator<DiagnosisFinding> {
   const context = yield* loadContext(configPaths, version)
   for (const group of DIAGNOSIS_GROUPS) {
-    if (skip.includes(group)) yield skipped(group, 'left out by -skip')
+    if (skip.includes(group)) yield skipped(group, 'skipped (-skip)')
     else if (!context) yield skipped(group, 'the configuration is invalid')
     else yield* await findingsOf(group, context)
   }

@@ -75,7 +75,7 @@ function keyFindings(config: Config): DiagnosisFinding[] {
   const findings = files.flatMap(([setting, file]) => keyFinding(setting, file, service))
   if (findings.length > 0) return findings
   return files.length === 0
-    ? [skipped('files/keys', 'the configuration names no file with a key')]
+    ? [skipped('files/keys', 'the configuration names no key file')]
     : [passed('files/keys', `${files.length} files with keys, private and readable by the service`)]
 }
 
@@ -159,7 +159,7 @@ function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] 
     findings.push(failure('files/state', `${dataDir} is writable by all users`, `chmod o-w ${dataDir}`))
   }
   if (foreign.length > 0) {
-    const text = `the owner of ${dataDir} is ${owner}, but not of ${listed(foreign)}`
+    const text = `${owner} owns ${dataDir}, but not ${listed(foreign)}`
     // -h: the owner of the directory may put a link in place of the file before the command runs.
     findings.push(failure('files/owner', text, `chown -h ${owner}: ${wordsOf(foreign.slice(0, LISTED_MAX))}`))
   }
@@ -171,7 +171,7 @@ function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] 
     findings.push(warning('files/links', `symbolic links: ${listed(links)}`, next))
   }
   if (findings.length > 0) return findings
-  return [passed('files/state', `${files.length} files of ${owner} in ${dataDir}, private where they must be`)]
+  return [passed('files/state', `${files.length} files of ${owner} in ${dataDir}, with correct modes`)]
 }
 
 function listed(files: readonly string[]): string {

@@ -17,7 +17,7 @@ const PAYLOAD_BYTES_MIN = 1 << 20
 
 export async function checkNats({ config }: DiagnosisContext): Promise<DiagnosisFinding[]> {
   const { nats } = config
-  if (!nats) return [skipped('nats', 'not configured: a standalone process')]
+  if (!nats) return [skipped('nats', 'not configured: this process is standalone')]
   const findings = await Promise.all(nats.servers.map((server) => serverFindings(server, nats, config)))
   const plain = unencryptedServers(nats)
   if (plain.length > 0) {

@@ -44,7 +44,7 @@ function urlIn(file: string): string | undefined {
 const NEXT: Readonly<Record<string, string>> = {
   disk: 'free space in the data directory, or correct its owner and mode',
   nats: 'see the findings below nats',
-  storage: 'follow the text; the log of the server has the paths',
+  storage: 'follow the instructions in the text; the server log contains the paths',
   seal: 'unseal the server: outpost operator unseal',
   audit: 'free space or fix the receiver of the device; "audit device write failed" in the log has the cause',
   roster: 'wait for a heartbeat of the nodes (10 s); then see outpost node list -status down',
@@ -59,7 +59,7 @@ function failingFinding(name: string, reason: string): DiagnosisFinding {
 }
 
 export function checkService({ service }: DiagnosisContext): DiagnosisFinding[] {
-  if (!service) return [skipped('service', 'not running: checks of a running service are left out')]
+  if (!service) return [skipped('service', 'not running: checks that need a running service are skipped')]
   const failing = service.checks.filter(({ state }) => state !== 'ok')
   return [
     passed('service', `running at ${service.url}, ${service.isReady ? 'ready' : 'not ready'}`),

@@ -257,8 +257,8 @@ export class ReplicationPart implements ReplicationSide {
     }
     const why =
       this.mode === 'secondary'
-        ? 'this secondary is sealed: its primary has another root key (a rekey)'
-        : 'this server is sealed: the cluster has another root key (a rekey)'
+        ? 'this secondary is sealed: its primary has a new root key after a rekey'
+        : 'this server is sealed: the cluster has a new root key after a rekey'
     logger.warn(`${why}; next: outpost operator unseal`)
   }
 

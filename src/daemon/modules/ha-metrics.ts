@@ -54,7 +54,7 @@ export class HaMetrics {
             single(
               'gauge',
               'outpost.ha.lag_entries',
-              'Rows of the log that this server is behind the active one.',
+              'Number of log rows by which this server is behind the active one.',
               self.lag,
             ),
           ]

@@ -61,7 +61,7 @@ export class SecretsMetrics {
       replaceFile(this.#snapshotFile, `${this.#savedAtMs}\n`)
     } catch (error) {
       const why = messageOf(error)
-      this.#options.logger.warn('snapshot time not saved, after a restart an older time is reported', {
+      this.#options.logger.warn('snapshot time not saved, an older time will be reported after a restart', {
         error: why,
       })
     }

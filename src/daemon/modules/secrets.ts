@@ -360,6 +360,6 @@ function developmentMounts() {
   const description = 'key/value secret storage'
   return [
     newRecord({ path: 'secret/', type: 'kv', description, options: { version: '2' } }),
-    newRecord({ path: 'cloud/', type: 'cloud', description: 'short-lived credentials of AWS' }),
+    newRecord({ path: 'cloud/', type: 'cloud', description: 'short-lived AWS credentials' }),
   ]
 }

@@ -112,7 +112,7 @@ function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit
 /** `insteadOfInit`: while another server of the region has a core. */
 export function notInitialised(isHa: boolean, insteadOfInit: string | undefined): string {
   if (insteadOfInit === undefined) return 'not initialized, next: outpost operator init'
-  if (isHa) return 'not initialized: copies the entries of another server, next: outpost operator unseal'
+  if (isHa) return 'not initialized: copying the entries of another server, next: outpost operator unseal'
   return `not initialized, ${insteadOfInit}`
 }
 
@@ -152,7 +152,9 @@ function auditWarnings(core: SecretsCore | undefined): string[] {
 }
 
 function brokenText(path: string, { expected, file, found }: ChainBreak): string {
-  const end = found ? `ended with line ${found.sequence} of another program` : 'ended with text of another program'
+  const end = found
+    ? `ended with line ${found.sequence}, which another program wrote,`
+    : 'ended with text from another program'
   const next = `next: outpost audit verify -path=${path} FILE..., then outpost audit acknowledge ${path}`
   return `audit chain of ${path} is broken: ${file} ${end} instead of line ${expected.sequence}, ${next}`
 }

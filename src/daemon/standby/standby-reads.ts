@@ -136,7 +136,9 @@ export class StandbyReads {
       if (this.#open !== open) return this.close()
       if (!open) return
       if (!isDone || !finish?.()) {
-        this.#options.logger.warn('reads are forwarded: the entries of this standby do not match their head')
+        this.#options.logger.warn(
+          'reads are forwarded: the entries of this standby do not match the head of the entry set',
+        )
         return this.close()
       }
       // Not earlier: a read during the application would open the core again on the old tokens and policies.
@@ -205,7 +207,7 @@ export class StandbyReads {
       if (open) open.hasAuditDevices = hasAuditDevices(open.core)
       this.#isStale = false
     } catch (error) {
-      this.#options.logger.warn('reads are forwarded: the core for reads cannot be opened', { error: messageOf(error) })
+      this.#options.logger.warn('reads are forwarded: the read-only core cannot be opened', { error: messageOf(error) })
       this.close()
     }
   }

@@ -321,8 +321,8 @@ const CALLS_MAX = 16
 /** Concurrent `Values` calls of one certificate: each may hold a value of 64 MiB. A secondary needs two. */
 export const VALUES_MAX = 4
 /**
- * Short calls of one certificate (`Ping`, `Fence`), counted separately: a thief of the certificate who uses up the
- * other slots must not block the notice of a promotion.
+ * Short calls of one certificate (`Ping`, `Fence`), counted separately: an attacker with the certificate who uses up the other slots must
+ * not block the notice of a promotion.
  */
 const SHORT_MAX = 4
 

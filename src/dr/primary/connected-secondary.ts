@@ -6,7 +6,7 @@
  * no memory; the log itself waits on disk. The secondary may acknowledge only rows that were sent to it.
  *
  * An acknowledgement opens the window and shows in the status. Synchronous commits rely on `proven` only: the last position of
- * this history that came with a proof of membership, which neither a sealed secondary nor a thief of its certificate can make.
+ * this history that came with a proof of membership, which neither a sealed secondary nor an attacker with its certificate can produce.
  */
 import type { Logger } from '../../platform/log.ts'
 import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
@@ -315,8 +315,8 @@ export class ConnectedSecondary {
     if (isSkewed === this.#isSkewed) return
     this.#isSkewed = isSkewed
     const facts = { id: this.id, skew_seconds: Math.round(this.skewMs / 1000) }
-    if (isSkewed) this.#context.logger.warn('clocks of the DR secondary and of this primary differ', facts)
-    else this.#context.logger.info('clocks of the DR secondary and of this primary agree again', facts)
+    if (isSkewed) this.#context.logger.warn('clock skew to the DR secondary', facts)
+    else this.#context.logger.info('clock skew to the DR secondary resolved', facts)
   }
 
   /** Returns whether it changed anything. */

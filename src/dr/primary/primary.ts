@@ -204,7 +204,7 @@ export class Primary {
   }
 
   /**
-   * Once a secondary has proven that its initial sync is complete, only messages with a proof end silence: a thief of its certificate
+   * Once a secondary has proven that its initial sync is complete, only messages with a proof end silence: an attacker with its certificate
    * could keep this primary from fencing itself. A sealed primary cannot verify and accepts no writes.
    */
   #heard(id: string, isProven = false): void {

@@ -1,10 +1,10 @@
 /**
  * Claims that another cluster is the primary: the notice of a promotion, or a peer in a higher epoch. A claim counts only with
- * a proof of membership (`proofs.ts`): with the certificate alone, its thief could fence the primary.
+ * a proof of membership (`proofs.ts`): otherwise an attacker who stole a certificate could fence the primary.
  *
  * A sealed primary cannot verify. It keeps the newest claim of each connection in memory and verifies them when it is unsealed,
  * before it serves; until then it refuses the peer, which repeats its claim. A claim on another connection does not replace it:
- * otherwise a thief of the certificate could erase the notice of a promotion.
+ * otherwise an attacker with the certificate could erase the notice of a promotion.
  */
 import { LinkError } from '../link/link.ts'
 import type { SecurityAlarms } from './security-alarms.ts'

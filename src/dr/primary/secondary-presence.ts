@@ -25,7 +25,7 @@ interface Absence {
 
 export class SecondaryPresence {
   readonly #nowMs: () => number
-  /** A connection without a message for so long is lost. */
+  /** A connection without a message for this time counts as lost. */
   readonly #silenceMs: number
   readonly #openedMs = performance.now()
   readonly #caughtUpMs = new Map<string, number>()

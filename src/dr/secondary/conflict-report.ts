@@ -1,5 +1,6 @@
 /**
- * The conflict report: commits in this cluster's log that the primary it joins never received, behind the fork of the two histories.
+ * The conflict report: commits in this cluster's log that the primary it joins never received, after the point at which the two histories
+ * diverge.
  * Joining drops them; before that they are written to a file, one line of JSON per commit, as ciphertext.
  */
 import { mkdirSync } from 'node:fs'

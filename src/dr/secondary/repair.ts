@@ -56,7 +56,7 @@ export async function checkAndRepair(context: RepairContext): Promise<TreeReport
   })
   await copy.run(subpages)
   await store.tree.rebuild({ diff: true, skipFlush: false })
-  logger.warn('entries were repaired from the primary', { entries: progress.done, bytes: progress.bytes })
+  logger.warn('entries repaired from the primary', { entries: progress.done, bytes: progress.bytes })
   return store.tree.check()
 }
 

@@ -250,7 +250,7 @@ export class Secondary {
       answerMs: times.answerMs,
       signal,
       onDamaged: (paths) =>
-        logger.error('entries are damaged on the primary, they were not copied', {
+        logger.error('damaged entries on the primary not copied', {
           paths: paths.slice(0, 10).join(', '),
         }),
       onDifference: () => (this.#phase = 'merkle-sync'),

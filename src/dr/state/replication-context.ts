@@ -7,7 +7,7 @@ export interface ReplicationSettings {
   readonly sync: boolean
   /** Then commits no longer wait, and the state is `degraded`. */
   readonly syncTimeoutMs: number
-  /** A primary without a message from any secondary for so long accepts no writes; 0 disables this. */
+  /** A primary that has received no message from any secondary for this time accepts no writes; 0 disables this. */
   readonly fenceAfterMs: number
   /** Unacknowledged rows and bytes per secondary. */
   readonly bufferLength: number
@@ -19,7 +19,7 @@ export interface ReplicationSettings {
 export interface LinkTimings {
   /** Heartbeat interval. */
   readonly heartbeatMs: number
-  /** A connection without a message for so long is closed; a multiple of `heartbeatMs`. */
+  /** A connection without a message for this time is closed; a multiple of `heartbeatMs`. */
   readonly silenceMs: number
   /** Timeout of a connection attempt and of a call. */
   readonly answerMs: number

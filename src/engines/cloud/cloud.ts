@@ -1,6 +1,6 @@
 /**
  * Cloud: short-lived AWS credentials instead of keys in files. A role issues an IAM user with an access key, which is removed
- * when its lease expires, or an STS session, which expires by itself. A static role adopts an existing user and rotates its key.
+ * when its lease expires, or an STS session, which expires on its own. A static role adopts an existing user and rotates its key.
  *
  * Promises. No resource that the engine creates in AWS remains without a lease. Before a user is created, an *intent* is
  * committed (`intents/user-records.ts`); the commit that stores the lease deletes it. A user without a lease is removed
@@ -37,7 +37,7 @@ import { forgetUser, revokeUser } from './users/users.ts'
 export const cloud: Engine = {
   type: 'cloud',
   counted: { noun: 'roles', folder: ENTRY_PATHS.roles },
-  description: 'short-lived credentials of AWS',
+  description: 'short-lived AWS credentials',
   // Stock clients enable it as `aws` and compare the type with what they read back.
   furtherTypes: ['aws'],
   paths: [

@@ -34,7 +34,7 @@ export function hashOf(name: string, { mount }: EngineCall): string {
   if (NAME.test(name)) return mount.secret.digest(`key\0${name}`, 'base64url')
   throw new Rejection(
     400,
-    'the name of a key can have at most 256 characters: letters, digits, "_", and not at its ends also ".", "-" and "@"',
+    'a key name can have at most 256 characters: letters, digits and "_", and, except at the start and end, ".", "-" and "@"',
   )
 }
 

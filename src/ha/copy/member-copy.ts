@@ -136,7 +136,7 @@ async function* answersTo(
 /** Throws an Error for a member that could not be a source. */
 function stateOf(store: SqliteStore): StoreMemberState {
   const { state } = store.member
-  if (!state) throw new Error('this member has not joined the commit stream, or copies entries itself')
+  if (!state) throw new Error('this member has not joined the commit stream, or is copying entries itself')
   return state
 }
 

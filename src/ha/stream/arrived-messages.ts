@@ -1,7 +1,7 @@
 /** Messages of the commit stream that NATS sent to a follower. */
 import { Condition } from '../../platform/mutex.ts'
 
-/** More are not kept: the follower reads them from the stream. */
+/** Maximum number of buffered messages. The follower reads further ones from the stream. */
 const ARRIVED_MAX = 1000
 /** Time without a delay after a reader has waited for messages: others often follow. */
 const NO_DELAY_MS = 100

@@ -9,7 +9,8 @@
  * (`cluster/nats/permissions.ts`).
  *
  * What can go wrong. No majority of NATS servers, or an election of the stream's leader: `publish` retries until its signal aborts.
- * Another server published: `PublishRefused`. The stream was deleted: its identity changes, and no member applies the new one by itself.
+ * Another server published: `PublishRefused`. The stream was deleted: its identity changes, and no member applies the new stream without an
+ * operator.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
@@ -329,11 +330,11 @@ function requireUsable({ config }: StreamInfo, subject: string, replicas: number
       : []),
     ...(config.storage === StorageType.File
       ? []
-      : ['it is not stored on file: delete it, the servers create it again']),
+      : ['it is not stored on disk: delete the stream, and the servers create it again']),
     ...(config.subjects?.length === 1 && config.subjects[0] === subject ? [] : [`its subject is not ${subject}`]),
     ...(config.deny_delete && config.deny_purge
       ? []
-      : ['messages can be deleted from it: delete it, the servers create it again']),
+      : ['it allows the deletion of messages: delete the stream, and the servers create it again']),
   ]
   if (faults.length > 0)
     throw new Fault(`the JetStream stream ${name} cannot be used for high availability: ${faults.join('; ')}`)

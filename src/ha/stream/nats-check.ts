@@ -30,7 +30,7 @@ export async function requireSync(
   if (unsynced.length === 0) return
   const list = unsynced.map(({ name }) => name).join(', ')
   throw new Fault(
-    `NATS loses acknowledged messages at a power failure: set jetstream { sync_interval: always } on ${list} and restart it; ${HOW}`,
+    `NATS loses acknowledged messages in a power failure: set jetstream { sync_interval: always } on ${list} and restart it; ${HOW}`,
   )
 }
 

@@ -231,12 +231,12 @@ export class AllocationRegistry implements AllocationTable {
       const fault = scan.kind === 'fault' ? scan.fault : 'alloc.json was removed'
       if (entry.fault !== fault) {
         const served = entry.declared ? 'as last read' : 'not at all'
-        this.#log.warn('an allocation cannot be read', { alloc_id: id, reason: fault, served })
+        this.#log.warn('allocation unreadable', { alloc_id: id, reason: fault, served })
       }
       entry.fault = fault
       return
     }
-    if (entry.fault !== undefined) this.#log.info('an allocation can be read again', { alloc_id: id })
+    if (entry.fault !== undefined) this.#log.info('allocation readable again', { alloc_id: id })
     entry.fault = undefined
     entry.bare = scan.kind === 'bare'
     const identity = { id, directory: join(this.#allocDir, id), bornMs: scan.bornMs, collected: false }
@@ -300,7 +300,7 @@ export class AllocationRegistry implements AllocationTable {
       return names
     } catch (error) {
       if (isErrno(error, 'ENOENT')) return []
-      if (!this.#unreadable) this.#log.error('the allocation directory cannot be read', { error: messageOf(error) })
+      if (!this.#unreadable) this.#log.error('allocation directory unreadable', { error: messageOf(error) })
       this.#unreadable = true
       return undefined
     }

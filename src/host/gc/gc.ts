@@ -252,7 +252,7 @@ export class GarbageCollector {
     if (!this.#allocations.isBare(id)) throw new Refusal('conflict', NOT_ELIGIBLE)
     const name = this.#moveAway(id, directory)
     this.#allocations.refresh(id)
-    this.#log.info('collecting an allocation without a manifest', { alloc_id: id, reason })
+    this.#log.info('collection of an allocation without a manifest started', { alloc_id: id, reason })
     await this.#remove(name, id)
   }
 
@@ -287,7 +287,7 @@ export class GarbageCollector {
     const remembered = collected.get(id) !== undefined
     this.#allocations.markCollected(id)
     if (!remembered) void collected.saved()
-    this.#log.info('collecting an allocation', { alloc_id: id, reason })
+    this.#log.info('allocation collection started', { alloc_id: id, reason })
     await this.#remove(name, id)
   }
 
@@ -296,7 +296,7 @@ export class GarbageCollector {
     try {
       await removeTree(path, this.#stopping.signal)
       this.counts.collected++
-      this.#log.info('collected an allocation', { alloc_id: id })
+      this.#log.info('allocation collected', { alloc_id: id })
     } catch (error) {
       if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping, try again')
       this.counts.failed++

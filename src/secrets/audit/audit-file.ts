@@ -336,7 +336,7 @@ function regular(fd: number, path: string): { dev: number; ino: number; size: nu
   const stats = fstatSync(fd)
   const { dev, ino, nlink, size } = stats
   if (!stats.isFile()) throw new Fault(`${path} is not a regular file`)
-  if (nlink > 1) throw new Fault(`${path} has other hard links: an audit file must have one name`)
+  if (nlink > 1) throw new Fault(`${path} has several hard links: an audit file must have exactly one`)
   return { dev, ino, size }
 }
 

@@ -269,7 +269,9 @@ export class AuditTrail {
     const { logger } = this.#options
     if (finding.kind === 'break') {
       const { expected, file, found } = finding.broken
-      const last = found ? { found_line: found.sequence, found_hash: found.hash } : { found_line: 'of another program' }
+      const last = found
+        ? { found_line: found.sequence, found_hash: found.hash }
+        : { found_line: 'written by another program' }
       const expectation = { expected_line: expected.sequence, expected_hash: expected.hash }
       logger.error('audit file was changed by another program', { device, file, ...expectation, ...last })
       return

@@ -39,7 +39,7 @@ export function generationPaths(
       ...ON_SECONDARY,
       bodyOfDelete: true,
       fields: {
-        otp: text('One-time password with the length that the status contains', { fallback: '' }),
+        otp: text('One-time password of the length that the status reports', { fallback: '' }),
         pgp_key: text('PGP public key in base64 to encrypt the token with', { fallback: '' }),
         nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
       },

@@ -58,7 +58,7 @@ export function haPaths(core: HaParts, logEvent: EventLog): Path[] {
     }),
     path({
       pattern: 'ha/members/:name',
-      summary: 'Remove a server that is gone from the cluster',
+      summary: 'Remove a lost server from the cluster',
       sudo: true,
       fields: { name: inPath('Name of the server') },
       async delete({ name }, call) {

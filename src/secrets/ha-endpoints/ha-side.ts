@@ -4,7 +4,7 @@
  */
 export type HaRole = 'active' | 'standby'
 
-/** The active server as the lease says. */
+/** The active server according to the lease. */
 export interface HaActive {
   readonly name: string
   readonly apiAddress: string
@@ -48,7 +48,7 @@ export interface HaSide {
    * active.
    */
   stepDown(): Promise<void>
-  /** Removes a member that is gone. Rejects with a Refusal for an unknown member, for one that is alive, and while NATS does not respond. */
+  /** Removes a lost member. Rejects with a Refusal for an unknown member, for one that is alive, and while NATS does not respond. */
   removeMember(name: string): Promise<void>
 }
 

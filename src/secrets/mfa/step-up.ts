@@ -45,7 +45,7 @@ function denied(methodNames: readonly string[], reason: string): Rejection {
   const names = methodNames.join(', ')
   return new Rejection(
     403,
-    `permission denied: ${reason}. A policy asks for a second factor here: send an unused code of each of the MFA methods ${names} as X-Vault-MFA: METHOD:CODE`,
+    `permission denied: ${reason}. A policy requires a second factor: send an unused code of each of the MFA methods ${names} as X-Vault-MFA: METHOD:CODE`,
   )
 }
 

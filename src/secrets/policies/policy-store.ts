@@ -33,7 +33,7 @@ const PARSED_CHARACTERS_MAX = 8 << 20
 const COMPILED_RULES_MAX = 100_000
 /** Expired policies that a write removes. */
 const REMOVED_EXPIRED_MAX = 20
-/** Kept so long after their expiry, so that a clock that is wrong for hours removes no policy. */
+/** Time for which expired policies are kept, so that a clock that is wrong for hours removes no policy. */
 const EXPIRED_KEPT_MS = 86_400_000
 
 const recordSchema = v.object({

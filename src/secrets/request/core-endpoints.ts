@@ -15,8 +15,10 @@ const FIELDS = {
   x_vault_wrap_ttl: header('TTL of the wrapped response, in seconds or as a duration'),
   x_vault_wrap_format: header('`jwt` for a wrapping token in JWT format'),
   x_vault_mfa: header('Codes of MFA methods: `METHOD:CODE`, several separated by commas'),
-  x_vault_index: header('State of the cluster that the answer must include, from the same header of an earlier answer'),
-  cache_control: header('`max-age=SECONDS`: a standby may answer from entries of that age, at most one second'),
+  x_vault_index: header(
+    'Cluster state that the response must include: the value of this header in an earlier response',
+  ),
+  cache_control: header('`max-age=SECONDS`: a standby may respond from entries of this age; at most one second'),
   accept: header('`text/event-stream` to receive a stream as server-sent events'),
   last_event_id: header('ID of the last event received, to resume the stream after it'),
   content_type: header('Must be `application/merge-patch+json` for a PATCH'),

@@ -57,7 +57,7 @@ function corsPath(core: SettingsCore): Path {
       if (allowCredentials && origins.includes('*')) {
         throw new Rejection(
           400,
-          'allow_credentials requires explicit origins: with "*" any page could act for its visitor',
+          'allow_credentials requires explicit origins: with "*" any page could send requests with the credentials of its visitor',
         )
       }
       if (headers.length > CORS_LIST_MAX) throw new Rejection(400, `allowed_headers: at most ${CORS_LIST_MAX}`)

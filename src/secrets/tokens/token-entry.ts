@@ -155,7 +155,7 @@ export function indexPaths(entry: TokenEntry, hashOf: (text: string) => string):
   return paths
 }
 
-/** An index entry: its path says it all. */
+/** An index entry: its path contains all the information. */
 export function emptyPut(path: string): Put {
   return { path, value: EMPTY }
 }

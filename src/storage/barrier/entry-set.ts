@@ -56,7 +56,7 @@ export const WHAT_TO_DO = 'Move the database away and restore a snapshot'
 export type EntryRollback = 'replaced' | 'removed' | 'put back'
 
 const DESCRIPTIONS: Readonly<Record<EntryRollback, string>> = {
-  replaced: 'is not in its newest state: another program replaced it by an older one',
+  replaced: 'is not in its newest state: another program replaced it with an older version',
   removed: 'is missing: another program removed it',
   'put back': 'was deleted before: another program put it back',
 }

@@ -19,7 +19,8 @@ export type EntryAccess = Pick<Barrier, 'getShared' | 'pendingShared' | 'list' |
 /** Entries that one commit of `removeAll` deletes: a few milliseconds of the writer's time. */
 const REMOVED_PER_COMMIT = 500
 
-const NOT_ACTING = 'this server may no longer be the active one of its cluster: it calls no other system, try again'
+const NOT_ACTING =
+  'this server may no longer be the active one of its cluster, so it does not call external systems: try again'
 
 /** The validity of views, for the code that revokes them. */
 export class ViewScope {

@@ -245,7 +245,7 @@ export class TreeUpdater {
     if (!this.#isChecking) throw new Error('all entries were replaced during the check')
     const difference = Buffer.from(this.#tree)
     for (const notes of this.#notesAfter(change)) {
-      if (!notes) throw new Error('the notes of the Merkle tree are damaged')
+      if (!notes) throw new Error('the change notes of the Merkle tree are damaged')
       applyNotes(difference, notes)
     }
     const wrong: number[] = []

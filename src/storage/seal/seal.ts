@@ -61,7 +61,7 @@ export interface SealOptions {
 /** Entries that unsealing requires. */
 export const KEY_PATHS: readonly string[] = [CONFIG_PATH, KEYRING_PATH, ROOT_KEY_PATH]
 
-/** Key holders enter their shares from different places, so an attempt may take long. */
+/** Key holders enter their shares from different places, so an attempt may take hours. */
 const IDLE_MS = 3_600_000
 const RESPONSE_MS = 10_000
 const INTERRUPTED =

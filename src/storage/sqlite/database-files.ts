@@ -67,7 +67,7 @@ export function lockDatabase(path: string): DatabaseSync {
     lock.close()
     const isBusy = error instanceof Error && 'errcode' in error && error.errcode === BUSY
     const reason = isBusy
-      ? 'is in use by another process, stop that one first'
+      ? 'is in use by another process: stop that process first'
       : `cannot be locked: ${messageOf(error)}`
     throw new Fault(`the database ${path} ${reason}`, { cause: error })
   }

@@ -5,7 +5,7 @@
  *
  * Two kinds of fault. *Displaced*: a name leads to no file or to another one. The open files are complete; the write-ahead log is
  * checkpointed, so that the database file alone has everything, and the fault ends when the same file has its name again.
- * *Truncated*: bytes are missing for good, so this fault stays until the process ends, and there are no more checkpoints: they would
+ * *Truncated*: bytes are permanently missing, so this fault stays until the process ends, and there are no more checkpoints: they would
  * write an incomplete set of pages.
  *
  * The database is checked by its name only: closing a second descriptor would release the POSIX locks that this process holds on it.

@@ -151,9 +151,7 @@ function logFindings(database: DatabaseSync): string[] {
   for (const [path, sequence] of newest) {
     const found = Number(entry.get(path)?.['sequence'] ?? DELETED)
     if (found === sequence) continue
-    findings.push(
-      `the entry ${JSON.stringify(path)} is ${found === DELETED ? 'missing' : 'not in the state of the log'}`,
-    )
+    findings.push(`the entry ${JSON.stringify(path)} is ${found === DELETED ? 'missing' : 'different from the log'}`)
   }
   return findings
 }

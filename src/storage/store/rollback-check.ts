@@ -61,7 +61,7 @@ function olderText(path: string, what: string): string {
 
 function emptyText(path: string, { sequence }: NewestPosition): string {
   return (
-    `the database ${path} is empty, and this server had written ${sequence} changes: it was removed or cut. Stop the server and put ` +
+    `the database ${path} is empty, and this server had written ${sequence} changes: it was removed or truncated. Stop the server and put ` +
     `the database back. To restore a snapshot with -new, or to start with an empty database, move ${path}.seen away first`
   )
 }

@@ -83,7 +83,9 @@ export class RosterDatabase {
     const version = Number(this.#database.prepare('PRAGMA user_version').get()?.['user_version'] ?? 0)
     if (version > VERSION) {
       this.#database.close()
-      throw new Fault(`${path} was written by a newer version of outpost (${version}), upgrade or move it away`)
+      throw new Fault(
+        `${path} was written by a newer version of outpost (${version}): upgrade outpost, or move the file away`,
+      )
     }
     for (const table of TABLES) {
       this.#database.exec(

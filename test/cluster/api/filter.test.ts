@@ -97,7 +97,7 @@ test('an invalid expression is refused with the position of the error', () => {
     ['Status = ready', /1:8 \(7\): expected ==/],
     ['Status == ', /1:11 \(10\): expected a value/],
     ['Status == ready and', /1:20 \(19\): expected the name of a field/],
-    ['Status == ready Name == x', /1:17 \(16\): expected and, or, or the end/],
+    ['Status == ready Name == x', /1:17 \(16\): expected "and", "or" or the end of the expression/],
     ['Status == ready\nand Foo == 1', /2:5 \(20\): unknown field "Foo"/],
     ['(Status == ready', /1:17 \(16\): expected \)/],
     ['Status is full', /1:11 \(10\): expected empty/],

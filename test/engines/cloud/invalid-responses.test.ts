@@ -23,17 +23,17 @@ const whole =
 
 /** A response of AWS and the resulting error. */
 const ANSWERS: Readonly<Record<string, readonly [Answer, RegExp]>> = {
-  empty: [whole(''), /no access key|no credentials|not a response of AWS/],
-  page: [whole('<html><body>Sign in<br></body></html>'), /no access key|no credentials|not a response of AWS/],
-  json: [whole('{"AccessKeyId":"AKIA"}'), /not a response of AWS|no access key|no credentials/],
-  half: [whole('<CreateUserResponse><CreateUserResult>'), /not a response of AWS|no access key|no credentials/],
+  empty: [whole(''), /no access key|no credentials|is not an AWS response/],
+  page: [whole('<html><body>Sign in<br></body></html>'), /no access key|no credentials|is not an AWS response/],
+  json: [whole('{"AccessKeyId":"AKIA"}'), /is not an AWS response|no access key|no credentials/],
+  half: [whole('<CreateUserResponse><CreateUserResult>'), /is not an AWS response|no access key|no credentials/],
   bomb: [whole(`${bomb}<a>&b;&b;&b;</a>`), /document type/],
   deep: [whole('<a>'.repeat(1000)), /too deeply nested/],
   deepWithText: [whole('<a>/>'.repeat(1000)), /too deeply nested/],
   deepWithAttributes: [whole('<a b="/>">'.repeat(1000)), /too deeply nested/],
   wide: [whole(xml('CreateUser', '<a/>'.repeat(30_000))), /too many elements/],
   huge: [(_action, response) => flood(response), /more than 262144 bytes/],
-  redirect: [whole('', 301), /not a response of AWS from .*: HTTP 301/],
+  redirect: [whole('', 301), /the response from .* is not an AWS response: HTTP 301/],
   teapot: [whole('<html>no</html>', 418), /Unknown/],
   error: [
     whole(

@@ -308,7 +308,7 @@ test('under pressure the oldest are collected one by one, no more than needed, w
   await collector.collectUnderPressure()
   assert.deepEqual(order, [ids[5], ids[1]])
   const reasons = log.lines
-    .filter((line) => line.message === 'collecting an allocation')
+    .filter((line) => line.message === 'allocation collection started')
     .map((line) => line.fields.reason)
   assert.deepEqual(
     reasons,

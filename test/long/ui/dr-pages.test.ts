@@ -53,7 +53,7 @@ test('a failover is prepared with key shares, confirmed, and the promoted server
   await primary.kill()
   await page.getByText(/^Disconnected from/).waitFor()
   const part = page.getByRole('region', { name: 'Failover' })
-  await part.getByText('This page cannot ask').waitFor()
+  await part.getByText('This page cannot query').waitFor()
   await part.getByRole('button', { name: 'Prepare the promotion' }).click()
   const wrong = Buffer.alloc(33, 7).toString('base64')
   await enterShares(part, [wrong, shares[0] ?? ''])

@@ -77,7 +77,7 @@ function SessionFields({ change, draft, role }: SessionFieldsProps) {
     <>
       <Field
         label="TTL"
-        hint="Such as 15m or 1h. Empty: the default of the role"
+        hint="For example 15m or 1h. Empty: the default of the role"
         value={draft.ttl}
         onInput={(ttl) => change({ ttl })}
       />

@@ -47,7 +47,7 @@ export function OrphanList({ mount }: { readonly mount: string }) {
     >
       <CloudTabs mount={mount} current="orphans" />
       <p>
-        AWS users that this engine created and that no lease owns, such as after leases were removed by force or an
+        AWS users that this engine created and that no lease owns, for example after leases were removed by force or an
         older snapshot was restored.
       </p>
       {may(path, 'read') ? (
@@ -82,7 +82,7 @@ export function OrphanList({ mount }: { readonly mount: string }) {
               </li>
             ))}
           </ul>
-          <p class="hint">The server searches again before: a user with a lease is not deleted.</p>
+          <p class="hint">The server searches again before it deletes: a user with a lease is not deleted.</p>
         </Confirm>
       )}
     </View>

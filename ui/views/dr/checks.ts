@@ -23,12 +23,13 @@ export function failoverChecks({ health, status }: DrReport): readonly Check[] {
 function roleCheck(status: DrStatus): Check {
   const title = 'This server is a DR secondary'
   if (status.mode === 'bootstrapping') {
-    return { title, result: 'failed', text: 'Its first copy is not complete: it lacks data of its primary.' }
+    return { title, result: 'failed', text: 'Its initial sync is not complete: it lacks data of its primary.' }
   }
   if (status.mode !== 'secondary') {
     return { title, result: 'failed', text: `Its mode is “${status.mode}”: open the page of the secondary.` }
   }
-  if (isDemoted(status)) return { title, result: 'passed', text: 'It is a demoted primary and follows no other.' }
+  if (isDemoted(status))
+    return { title, result: 'passed', text: 'It is a demoted primary and does not follow another one.' }
   if (status.state === 'stream-wals') return { title, result: 'passed', text: 'It is connected to its primary.' }
   const reason = status.trouble ?? ''
   return {
@@ -46,7 +47,7 @@ function lagCheck(status: DrStatus): Check {
   if (typeof entries !== 'number') {
     return { title, result: 'warning', text: 'The lag is unknown: no heartbeat since the start of this server.' }
   }
-  if (entries > 0) return { title, result: 'warning', text: `${entries} entries behind the last heartbeat.` }
+  if (entries > 0) return { title, result: 'warning', text: `${entries} entries behind at the last heartbeat.` }
   const age = typeof seconds === 'number' && seconds > 0 ? ` ${shortDuration(seconds * 1000)} ago` : ''
   const sync = status.sync === 'on' ? ' Replication is synchronous.' : ''
   const result = age === '' || status.sync === 'on' ? 'passed' : 'warning'
@@ -69,7 +70,7 @@ function primaryCheck(status: DrStatus): Check {
     return {
       title,
       result: 'warning',
-      text: `The primary ${address} is running and will be fenced. To lose no commit, start a planned switch on its page.`,
+      text: `The primary ${address} is running and will be fenced. To avoid losing commits, start a planned switch on its page.`,
     }
   }
   if (address === '')
@@ -77,7 +78,7 @@ function primaryCheck(status: DrStatus): Check {
   return {
     title,
     result: 'open',
-    text: `This page cannot ask ${address}. Make sure that no client reaches it: it serves until it is notified.`,
+    text: `This page cannot query ${address}. Make sure that no client reaches it: it serves requests until it receives the notice.`,
   }
 }
 
@@ -126,7 +127,7 @@ function secondaryChecks(status: DrStatus, id: string): readonly Check[] {
 function connectionCheck(title: string, row: ReturnType<typeof peersOf>[number]): Check {
   const lag = row.lag_entries ?? 0
   if (!isConnected(row)) return { title, result: 'failed', text: 'It is not connected.' }
-  if (row.is_whole === false) return { title, result: 'failed', text: 'Its first copy is not complete.' }
+  if (row.is_whole === false) return { title, result: 'failed', text: 'Its initial sync is not complete.' }
   if (row.authenticated === false) return { title, result: 'failed', text: 'It is sealed: unseal it first.' }
   if (lag > LAG_MAX)
     return { title, result: 'failed', text: `It is ${lag} entries behind: wait until it has caught up.` }

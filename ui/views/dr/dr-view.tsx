@@ -135,7 +135,7 @@ function State({ report: { health, readAtMs, status } }: { readonly report: DrRe
           status.position !== undefined && ['Position', status.position],
           status.epoch !== undefined && ['Epoch', status.epoch],
           status.merkle_root !== undefined && ['Hash of all entries', <code key="root">{status.merkle_root}</code>],
-          sync && ['First copy', `${sync.sync_progress} of ${sync.sync_total_keys} entries`],
+          sync && ['Initial sync', `${sync.sync_progress} of ${sync.sync_total_keys} entries`],
           status.sync !== undefined && ['Synchronous replication', status.sync],
           status.primary_cluster_addr !== undefined &&
             status.primary_cluster_addr !== '' && ['Cluster address', status.primary_cluster_addr],

@@ -45,8 +45,8 @@ export function Failover({ promoted, reload, report }: FailoverProps) {
     <section class="card" aria-label="Failover">
       <h2>Promote this server</h2>
       <p>
-        For a failover, when the primary is lost, and as the second step of a planned switch. The server checks the
-        following, and nothing changes before you confirm:
+        Promote this server to fail over when the primary is lost, or as the second step of a planned switch. The server
+        checks the following. Nothing changes before you confirm:
       </p>
       <CheckList checks={checks} />
       {step === 'closed' && (

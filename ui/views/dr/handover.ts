@@ -20,5 +20,5 @@ export function handoverProblem(given: string, status: DrStatus): string | undef
   const position = Number(wanted.split('-')[0])
   const own = status.position ?? 0
   if (own < position) return `This server does not have all commits of the old primary: position ${own} of ${position}.`
-  return 'This server has other entries than the old primary. Was it demoted for this secondary?'
+  return 'The entries of this server differ from those of the old primary. Was it demoted for this secondary?'
 }

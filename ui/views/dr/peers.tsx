@@ -20,7 +20,9 @@ export function Peers({ status }: { readonly status: DrStatus }) {
         {expected.map((id) => (
           <div key={id} class="peer">
             <h3>{id}</h3>
-            <p class="muted">Expected: it has an activation token and has not joined, or was revoked.</p>
+            <p class="muted">
+              Not connected: an activation token was issued and not yet used, or the secondary was revoked.
+            </p>
           </div>
         ))}
       </div>

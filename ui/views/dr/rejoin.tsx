@@ -92,7 +92,7 @@ function CopiedText({ label, text }: { readonly label: string; readonly text: st
   const copy = () => {
     navigator.clipboard.writeText(text).then(
       () => showSuccess('Copied.'),
-      () => showError('The browser did not allow to copy: select the text instead.'),
+      () => showError('The browser did not allow copying: select the text instead.'),
     )
   }
   return (

@@ -56,11 +56,12 @@ function firstProblem(secondaries: readonly Peer[]): DrSummary | undefined {
     const others = gone.length > 1 ? ` and ${gone.length - 1} more` : ''
     const reason = first.disconnect_reason ?? ''
     return bad(
-      `Not protected: ${nameOf(first)}${others} disconnected ${ago(first)}${reason === '' ? '' : ` (${reason})`}. New secrets are not replicated there.`,
+      `Not protected: ${nameOf(first)}${others} disconnected ${ago(first)}${reason === '' ? '' : ` (${reason})`}. New secrets are not replicated to it.`,
     )
   }
   const partial = secondaries.find(({ is_whole: isWhole }) => isWhole === false)
-  if (partial) return warning(`Not protected yet: ${nameOf(partial)} makes its first copy and cannot be promoted.`)
+  if (partial)
+    return warning(`Not protected yet: ${nameOf(partial)} is performing its initial sync and cannot be promoted.`)
   const sealed = secondaries.find(({ authenticated }) => authenticated === false)
   if (sealed)
     return warning(`Replicated, but ${nameOf(sealed)} is sealed: unseal it, so that it can be promoted at once.`)
@@ -99,7 +100,7 @@ function secondarySummary(status: DrStatus, isSealed: boolean): DrSummary {
   const trouble = status.trouble ?? ''
   if (status.mode === 'bootstrapping') {
     const why = trouble === '' ? '' : ` Trouble: ${trouble}`
-    return warning(`Not ready: the first copy of ${name} is not complete, so this server cannot be promoted.${why}`)
+    return warning(`Not ready: the initial sync from ${name} is not complete, so this server cannot be promoted.${why}`)
   }
   if (status.state !== 'stream-wals') {
     const why = trouble === '' ? '' : ` (${trouble})`

@@ -45,7 +45,7 @@ export default function FileView({ params: { allocation = '', rest = '' } }: Vie
                 ? 'Files need the capability "read-fs" in the namespace of the job. Private directories cannot be read.'
                 : about.error.message === NO_PATH
                   ? 'The host of the allocation is down or not connected: see Hosts.'
-                  : 'A file of a running task may be gone, and an ended allocation may have been collected.'
+                  : 'The task may have deleted the file, or the allocation may have been garbage-collected.'
             }
             retry={about.reload}
           />

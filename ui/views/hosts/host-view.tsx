@@ -48,7 +48,7 @@ export default function HostView({ params: { node: nodeId = '' } }: ViewProps) {
   return (
     <View title={nodeId} parents={PARENTS}>
       {isUnknown && node.error ? (
-        <Failure error={node.error} hint="The host may have been removed. The list has all hosts that are known." />
+        <Failure error={node.error} hint="The host may have been removed. The list shows all known hosts." />
       ) : (
         <Loaded resource={node}>{() => null}</Loaded>
       )}

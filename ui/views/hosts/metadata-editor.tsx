@@ -23,7 +23,8 @@ async function change(nodeId: string, key: string, value: string | null): Promis
     query: { node_id: nodeId },
     body,
   })
-  if (!isApplied(result, key, value)) throw new Error('The host answered without this change. Load the page again.')
+  if (!isApplied(result, key, value))
+    throw new Error('The response of the host does not contain this change. Reload the page.')
   return result
 }
 
@@ -200,7 +201,7 @@ function EditDialog({ apply, close, row }: EditDialogProps) {
         {!row && <Field label="Key" value={key} onInput={setKey} isRequired autoComplete="off" placeholder="rack" />}
         <Field label="Value" value={value} onInput={setValue} rows={3} autoComplete="off" />
         {row?.source === 'static' && (
-          <p class="hint">A dynamic value replaces that of the configuration, also after a restart of the agent.</p>
+          <p class="hint">A dynamic value overrides the configured value, even after a restart of the agent.</p>
         )}
         {error && <ErrorText error={error} />}
         <div class="form-actions">

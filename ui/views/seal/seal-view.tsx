@@ -50,8 +50,8 @@ export default function SealView() {
       {isAsking && (
         <Confirm title="Seal the secrets core" action="Seal" typed={name} run={seal} close={() => setAsking(false)}>
           <p>
-            The server forgets the root key. All clients get errors until {status?.t ?? 'enough'} key shares were
-            entered again.
+            The server forgets the root key. All clients get errors until {status?.t ?? 'enough'} key shares are entered
+            again.
           </p>
         </Confirm>
       )}
@@ -94,9 +94,9 @@ function Initialization() {
     <section class="card">
       <h2>Initialize</h2>
       <p>
-        The initialization creates the key shares and the first root token, and shows them once. It is not offered here,
-        because a page and its browser should not see all key shares. Run it on a trusted host, and give each share to
-        another person:
+        Initialization creates the key shares and the first root token, and shows them once. It is not offered here,
+        because a page and its browser should not see all key shares. Run it on a trusted host, and give each share to a
+        different person:
       </p>
       <pre class="credentials" tabIndex={0} aria-label="Command">
         outpost operator init -key-shares=5 -key-threshold=3

@@ -133,7 +133,13 @@ function EnableDialog({ close, reload }: EnableDialogProps) {
   return (
     <Dialog title="Enable a KV engine" close={close}>
       <form class="form" onSubmit={submit}>
-        <Field label="Path" value={path} onInput={setPath} isRequired hint="Such as team/app. Secrets are below it." />
+        <Field
+          label="Path"
+          value={path}
+          onInput={setPath}
+          isRequired
+          hint="For example team/app. Secrets are stored below this path."
+        />
         <fieldset class="choices">
           <legend>Version</legend>
           {['2', '1'].map((each) => (

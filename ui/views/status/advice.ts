@@ -9,7 +9,10 @@ export interface Advice {
 }
 
 const ADVICE: Readonly<Record<string, Advice>> = {
-  listening: { text: 'The process starts or stops. If this stays, read its log.', command: 'outpost monitor' },
+  listening: {
+    text: 'The process is starting or stopping. If this persists, read its log.',
+    command: 'outpost monitor',
+  },
   disk: {
     text: 'Free space on the disk of the data directory, or make it writable. Garbage collection removes ended allocations.',
     link: { title: 'Hosts by disk use', to: '/hosts?sort=-disk' },
@@ -25,7 +28,7 @@ const ADVICE: Readonly<Record<string, Advice>> = {
     command: 'outpost operator unseal',
   },
   secrets_core: {
-    text: 'No server with an active secrets core answers. Check the servers below.',
+    text: 'No server with an active secrets core responds. Check the servers below.',
     link: { title: 'Seal', to: '/seal' },
   },
   audit: {

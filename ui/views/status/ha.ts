@@ -68,7 +68,7 @@ export function haSummary({ activeAddress, isActive, members }: HaReport): HaSum
   if (activeAddress === '' && !active) {
     return {
       kind: 'bad',
-      text: 'No server is active: requests wait until one takes over. If this stays, check NATS and the seal.',
+      text: 'No server is active: requests wait until one takes over. If this persists, check NATS and the seal.',
     }
   }
   const name = active?.name ?? activeAddress

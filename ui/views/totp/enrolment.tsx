@@ -31,7 +31,7 @@ export function Enrolment({ close, method }: EnrolmentProps) {
   }
   if (!generated) {
     return (
-      <Dialog title={`Enrol for ${method}`} close={close}>
+      <Dialog title={`Enroll for ${method}`} close={close}>
         <div class="form">
           <p>
             The server generates a secret and shows it once, with a QR code for an authenticator application. Make sure

@@ -13,7 +13,9 @@ export function RecoveryCodes({ codes, isSaved, setSaved }: RecoveryCodesProps) 
   return (
     <section class="form" aria-label="Recovery codes">
       <h3>Recovery codes</h3>
-      <p class="hint">Each is valid once instead of a code, such as after the loss of a phone. They are shown once.</p>
+      <p class="hint">
+        Each can be used once instead of a code, for example after the loss of a phone. They are shown once.
+      </p>
       {isSaved ? (
         <p class="muted">Saved. The codes are not shown again.</p>
       ) : (

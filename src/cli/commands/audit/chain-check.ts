@@ -194,7 +194,7 @@ class ChainWalk {
       }
     }
     if (previous === last.hash) return undefined
-    const next = `the next line (${position.file}:${position.line}) has another hash`
+    const next = `the next line (${position.file}:${position.line}) contains a different hash of this line`
     return { ...this.#lastPosition, text: `line changed: ${next}` }
   }
 

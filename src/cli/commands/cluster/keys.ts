@@ -42,11 +42,12 @@ export const command = defineCommand({
     'the ID that "outpost node status" shows as NODE-ID. A name that is both agent and server is one process.',
     '',
     'A region has one secrets core. The first -server has it; the others get "secrets = false" and forward',
-    'requests for secrets. To move the core, -remove its server and add another -server. -core adds a further',
-    'server with a core: with "server { ha { enabled = true } }" use it for each of them; also to replace the key',
-    'of the server with the core, or for a DR secondary in the same region.',
+    'requests for secrets. To move the core, remove its server with -remove and add another one with -server.',
+    '-core adds a further server with a core. Use it for each server of a highly available core',
+    '("server { ha { enabled = true } }"), to replace the key of the server with the core, or for a DR secondary in',
+    'the same region.',
     '',
-    'A change of the servers changes every cluster.hcl: copy the files and run "systemctl reload outpost".',
+    'Adding or removing a server changes every cluster.hcl: copy the files and run "systemctl reload outpost".',
     '',
     'Example: outpost cluster keys -out keys -nats tls://nats.example.com:4222 -server s1 -agent w1',
   ].join('\n'),
@@ -150,7 +151,9 @@ function rolesOf(
     ids.set(nodeId, name)
     const known = members.find((member) => member.name === name)?.nodeId
     if (known !== undefined && known !== nodeId) {
-      throw new UsageError(`${name} has the node ID ${known}: -remove ${name} first, then add it with the new ID`)
+      throw new UsageError(
+        `${name} has the node ID ${known}: remove it first (-remove ${name}), then add it with the new ID`,
+      )
     }
   }
   return roles

@@ -82,7 +82,7 @@ async function mountInfo(core: CoreAccess, path: string): Promise<JsonFields> {
     if (!(error instanceof AgentRefusal) || error.status !== 403 || !error.message.includes('preflight')) throw error
     // The server does not distinguish the two causes.
     throw new CommandError(
-      `no KV engine at ${path}, or the token has no permission below it: ${tokenAdvice(core.target)}, "outpost secrets list" lists the mounts`,
+      `no KV engine at ${path}, or the token has no permission below it: ${tokenAdvice(core.target)}; "outpost secrets list" lists the mounts`,
     )
   }
 }

@@ -67,7 +67,10 @@ export const command = defineCommand({
     const count = (status: DiagnosisFinding['status']) => findings.filter((each) => each.status === status).length
     const [failures, warnings] = [count('failure'), count('warning')]
     if (values.json) printJson({ failures, warnings, findings }, io)
-    else io.out(`\n${failures} failures, ${warnings} warnings, ${count('ok')} ok, ${count('skipped')} left out\n`)
+    else
+      io.out(
+        `\n${numbered(failures, 'failure')}, ${numbered(warnings, 'warning')}, ${count('ok')} ok, ${count('skipped')} skipped\n`,
+      )
     if (failures > 0) return FAILURES
     return warnings > 0 ? WARNINGS : 0
   },
@@ -87,4 +90,8 @@ function defaultConfig(): string {
   const why =
     first === undefined ? `neither ${DEFAULT_CONFIGS.join(' nor ')} exists` : 'this host has two configurations'
   throw new UsageError(`missing -config: ${why}`)
+}
+
+function numbered(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
 }

@@ -124,7 +124,12 @@ export function failureOf(error: unknown, endpoint: string): AwsFailure {
     const code = typeof Code === 'string' ? Code : typeof name === 'string' ? name : 'Unknown'
     // A success that cannot be parsed: the request may have taken effect.
     if (status < 400)
-      return new AwsFailure('', `not a response of AWS from ${endpoint}: HTTP ${status}, ${code}`, status, true)
+      return new AwsFailure(
+        '',
+        `the response from ${endpoint} is not an AWS response: HTTP ${status}, ${code}`,
+        status,
+        true,
+      )
     return new AwsFailure(code, messageOf(error), status, status >= 500 || status === TIMEOUT_STATUS)
   }
   if (name === 'CredentialsProviderError') {

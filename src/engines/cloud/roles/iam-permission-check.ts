@@ -160,7 +160,7 @@ async function requestFinding(
     return {
       outcome: 'unknown',
       what,
-      why: 'only the creation of a user can check it: allow iam:SimulatePrincipalPolicy',
+      why: 'cannot be checked without creating a user: allow iam:SimulatePrincipalPolicy',
     }
   }
   try {

@@ -88,7 +88,10 @@ export function versionOf(input: VersionInput, call: EngineCall, requireRights =
 
 function readData(input: VersionInput, call: EngineCall): Reply | undefined {
   if (Object.hasOwn(call.data, 'read_snapshot_id')) {
-    throw new Rejection(400, 'reads from loaded snapshots are not supported: "at" reads the version of a time')
+    throw new Rejection(
+      400,
+      'reads from loaded snapshots are not supported: use "at" to read the version that was current at a time',
+    )
   }
   const found = versionOf(input, call)
   if (!found) return undefined

@@ -15,7 +15,7 @@ import { ROOT_TOKEN_LENGTH, type TokenStore } from '../../tokens/token-store.ts'
 
 const START = {
   nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
-  otp: text('One-time password with the length that the status contains', { fallback: '' }),
+  otp: text('One-time password of the length that the status reports', { fallback: '' }),
   pgp_key: text('PGP public key in base64 to encrypt the token with', { fallback: '' }),
 }
 const SHARE = {

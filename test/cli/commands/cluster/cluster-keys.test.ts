@@ -211,7 +211,7 @@ test('contradictory options are refused, and nothing is changed', async (t) => {
   const before = contents(directory)
   const wrong: readonly (readonly [readonly string[], number, RegExp])[] = [
     [['-agent', `w2=${ID}`], 2, /node ID .* belongs to w1/],
-    [['-agent', 'w1=6f1c0b9e-2f0a-4a51-9d0c-0000000000a2'], 2, /w1 has the node ID .*: -remove w1 first/],
+    [['-agent', 'w1=6f1c0b9e-2f0a-4a51-9d0c-0000000000a2'], 2, /w1 has the node ID .*: remove it first \(-remove w1\)/],
     [['-agent', 'w2=17'], 2, /expected a UUID as node ID, got "17"/],
     [['-agent', '../w2'], 2, /invalid name/],
     [['-server', '.hidden'], 2, /invalid name/],

@@ -148,6 +148,6 @@ export const EXEMPTIONS: readonly Exemption[] = [
   {
     promise: '| the core is sealed | 503 | users are removed when their leases end',
     reason:
-      'the mutants of "**No user without a lease.**" and of "**Expiry.** A lease ends by its time" cover what the row combines',
+      'the mutants of "**No user without a lease.**" and of "**Expiry.** A lease ends when it expires" cover what the row combines',
   },
 ]

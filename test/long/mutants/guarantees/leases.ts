@@ -21,7 +21,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
-    promise: '**Expiry.** A lease ends by its time',
+    promise: '**Expiry.** A lease ends when it expires',
     before: 'return !lease || dueAtMs(lease) <= expiryTimeMs',
     after: 'return !lease || dueAtMs(lease) < expiryTimeMs - 3_600_000',
     test: 'test/secrets/leases/leases.test.ts',
@@ -45,7 +45,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
-    promise: 'A start reads no lease, at any number of leases',
+    promise: 'The server reads no leases at startup, regardless of their number',
     before: 'return this.storage.list(leasePaths.expiries).map((name) => name.slice(0, -1))',
     after: 'return this.storage.list(leasePaths.expiries).map((name) => name.slice(0, -1)).slice(1)',
     test: 'test/secrets/leases/leases.test.ts',
@@ -63,7 +63,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/leases/token-leases.test.ts',
   },
   {
-    promise: '**Expiry.** A lease ends by its time',
+    promise: '**Expiry.** A lease ends when it expires',
     before: 'const maxAtMs = Math.min(nowMs + maxTtlSeconds * 1000, untilMs ?? Number.POSITIVE_INFINITY)',
     after: 'const maxAtMs = nowMs + maxTtlSeconds * 1000',
     test: 'test/secrets/leases/leases.test.ts',

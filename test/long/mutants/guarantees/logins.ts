@@ -45,7 +45,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/auth/userpass.test.ts',
   },
   {
-    promise: 'An entity has the rights of an external group from the login or renewal that reports it',
+    promise: 'An entity gains the rights of an external group at the login or renewal that reports the group',
     before: "if (!entity || !alias || alias.groups.join('\\n') === groups.join('\\n')) return",
     after: 'if (!entity || !alias || groups.length === 0) return',
     test: 'test/secrets/external-groups.test.ts',

@@ -33,7 +33,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/storage/seal/seal.test.ts',
   },
   {
-    promise: 'Otherwise only the new shares work, which no holder has',
+    promise: 'Otherwise only the new shares work, and no holder has them',
     before: 'const withBefore = this.#responseTimer === undefined',
     after: 'const withBefore = true',
     test: 'test/storage/seal/seal.test.ts',

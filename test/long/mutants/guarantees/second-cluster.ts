@@ -88,7 +88,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/rolled-back-secondary.test.ts',
   },
   {
-    promise: '**The operation token** is stored as a code under a key of the barrier',
+    promise: '**The operation token** is stored as a MAC under a key of the barrier',
     before: 'if (generation === operationToken.generation) return undefined',
     after: "if (generation !== '') return undefined",
     test: 'test/attacks/rolled-back-secondary.test.ts',

@@ -125,7 +125,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/nats-away.test.ts',
   },
   {
-    promise: 'A restarted server immediately shows its state of at most half a second before it ended',
+    promise: 'A restarted server immediately shows the state that it had at most half a second before it stopped',
     before: 'for (const { record, publicKey } of nodes) {\n      const order',
     after: 'for (const { record, publicKey } of [...nodes].slice(1)) {\n      const order',
     test: 'test/cluster/roster/roster.test.ts',

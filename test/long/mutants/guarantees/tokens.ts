@@ -10,7 +10,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/token-revoke.test.ts',
   },
   {
-    promise: 'A revocation that was killed before its response has happened or not, for the whole tree',
+    promise: 'If the server is killed before it responds, either the whole tree is revoked or nothing is',
     before: 'stack.push(...revoked.map(({ hash }) => hash))',
     after: '',
     test: 'test/secrets/token-revoke.test.ts',

@@ -3,19 +3,19 @@ import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'damage entries, which are errors then',
+    promise: 'damage entries; reads of them then fail',
     before: 'if (isSame(found, known)) return\n',
     after: 'if (!known || isSame(found, known)) return\n',
     test: 'test/attacks/rolled-back-entry.test.ts',
   },
   {
-    promise: 'damage entries, which are errors then',
+    promise: 'damage entries; reads of them then fail',
     before: 'if (isSame(found, known)) return\n',
     after: 'if (!found || isSame(found, known)) return\n',
     test: 'test/attacks/rolled-back-entry.test.ts',
   },
   {
-    promise: 'damage entries, which are errors then',
+    promise: 'damage entries; reads of them then fail',
     before: 'if (this.#missing > 0) throw new EntrySetMismatch()',
     after: '',
     test: 'test/attacks/rolled-back-entry.test.ts',
@@ -33,31 +33,31 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/damaged-log.test.ts',
   },
   {
-    promise: 'give the directory to another user',
+    promise: 'change the owner of the directory',
     before: "if (isErrno(error, 'ENOENT')) return undefined\n    throw accessFault(path, error)",
     after: 'return undefined',
     test: 'test/attacks/foreign-owner.test.ts',
   },
   {
-    promise: 'replace files of the server or agent by pipes or links',
+    promise: 'replace files of the server or agent with pipes or links',
     before: 'fd = openSync(path, flags | constants.O_NONBLOCK | constants.O_NOCTTY)',
     after: 'fd = openSync(path, flags | constants.O_NOCTTY)',
     test: 'test/attacks/pipe-for-file.test.ts',
   },
   {
-    promise: 'replace files of the server or agent by pipes or links',
+    promise: 'replace files of the server or agent with pipes or links',
     before: 'const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK',
     after: 'const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NONBLOCK',
     test: 'test/storage/sqlite/reserve.test.ts',
   },
   {
-    promise: 'replace files of the server or agent by pipes or links',
+    promise: 'replace files of the server or agent with pipes or links',
     before: 'if (!stats.isFile() || stats.nlink > 1) return false\n  const start',
     after: 'if (!stats.isFile()) return false\n  const start',
     test: 'test/storage/sqlite/reserve.test.ts',
   },
   {
-    promise: 'replace files of the server or agent by pipes or links',
+    promise: 'replace files of the server or agent with pipes or links',
     before: 'return start.every((byte) => byte === 0)',
     after: 'return true',
     test: 'test/storage/sqlite/reserve.test.ts',
@@ -178,7 +178,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/damaged-page.test.ts',
   },
   {
-    promise: 'give the directory to another user',
+    promise: 'change the owner of the directory',
     before: 'return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText',
     after: 'return seen && now.sequence < 0 ? emptyText',
     test: 'test/system/disaster.test.ts',

@@ -89,7 +89,7 @@ export const MUTANTS: readonly Mutant[] = [
 
 export const EXEMPTIONS: readonly Exemption[] = [
   {
-    promise: '| answers the question of a standby for the newest row |',
+    promise: "| responds to a standby's query for the newest row |",
     reason:
       'the answer is two numbers: the entries are those of the standby, which the mutants of "publishes a group that deletes entries" change',
   },

@@ -172,19 +172,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/policies/parameter-rules.test.ts',
   },
   {
-    promise: 'name its entity, or omit metadata',
+    promise: 'choose the name of its entity, or omit metadata',
     before: 'if (restricts(rule)) {',
     after: 'if (false) {',
     test: 'test/secrets/policies/acl.test.ts',
   },
   {
-    promise: 'name its entity, or omit metadata',
+    promise: 'choose the name of its entity, or omit metadata',
     before: `if (barrier) return decisionOf(false, 'template', barrier)`,
     after: '',
     test: 'test/secrets/policies/acl.test.ts',
   },
   {
-    promise: 'name its entity, or omit metadata',
+    promise: 'choose the name of its entity, or omit metadata',
     before: `if (!allowed.wildcards && /[*+]/.test(value)) return 'unsafe value'`,
     after: '',
     test: 'test/secrets/policies/acl.test.ts',

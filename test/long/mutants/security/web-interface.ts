@@ -21,11 +21,11 @@ export const MUTANTS: readonly Mutant[] = [
 const IN_UI = 'the code is in `ui/`, and a mutant changes `src/` only'
 
 export const EXEMPTIONS: readonly Exemption[] = [
-  { promise: '| a link to the interface, of anyone |', reason: IN_UI },
+  { promise: '| a link to the interface, from any author |', reason: IN_UI },
   { promise: '| | have an image of up to 40 million pixels decoded |', reason: IN_UI },
   { promise: '| an author of names, keys, descriptions or policies |', reason: IN_UI },
   { promise: '| a host behind the server | show any values about itself |', reason: IN_UI },
-  { promise: '| a person at the unlocked browser |', reason: IN_UI },
+  { promise: '| a person with access to the unlocked browser |', reason: IN_UI },
   {
     promise: '| a holder of a stolen token |',
     reason:

@@ -52,7 +52,7 @@ export function UserCreation({ close, created, existing, mount }: UserCreationPr
           onInput={setRepeated}
         />
         <PolicyField value={policies} onInput={setPolicies} known={known.data} />
-        <Field label="Token TTL" hint="Such as 8h. Empty: the default of the mount" value={ttl} onInput={setTtl} />
+        <Field label="Token TTL" hint="For example 8h. Empty: the default of the mount" value={ttl} onInput={setTtl} />
         {error && <ErrorText error={error} />}
         <div class="form-actions">
           <Button type="submit" kind="primary" isBusy={isBusy}>

@@ -70,7 +70,7 @@ function Draft({ close, mayOrphan, use }: DraftProps) {
       <PolicyField value={policies} onInput={setPolicies} known={known.data} />
       <Field
         label="TTL"
-        hint="Such as 30m, 8h or 768h. Empty: the default of the server"
+        hint="For example 30m, 8h or 768h. Empty: the server default"
         value={draft.ttl}
         onInput={(ttl) => change({ ttl })}
       />
@@ -83,7 +83,7 @@ function Draft({ close, mayOrphan, use }: DraftProps) {
       <Field
         label="Uses"
         inputMode="numeric"
-        hint="The token is revoked after this number of requests. Empty: no limit"
+        hint="The token is revoked after this number of requests. Leave empty for no limit"
         value={draft.uses}
         onInput={(uses) => change({ uses })}
       />

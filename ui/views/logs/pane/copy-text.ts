@@ -7,6 +7,6 @@ export async function copyText(text: string, done: string): Promise<void> {
     showSuccess(done)
   } catch {
     // There is no clipboard on an origin that is not secure.
-    showError('The browser did not allow to copy. It needs HTTPS or localhost.')
+    showError('The browser did not allow copying. Copying requires HTTPS or localhost.')
   }
 }

@@ -36,7 +36,7 @@ function PartNote({ tail }: { readonly tail: TailController }) {
   if (state.kind === 'waiting') {
     return (
       <p class="log-note" role="status">
-        {state.reason}. The view tries again until the log exists.
+        {state.reason}. The view retries until the log exists.
       </p>
     )
   }
@@ -49,7 +49,8 @@ function PartNote({ tail }: { readonly tail: TailController }) {
       </p>
     )
   }
-  if (session.isFull) return <p class="log-note">Reading waits for you: scroll on, or follow, to read further lines.</p>
+  if (session.isFull)
+    return <p class="log-note">Reading is paused. Scroll down or follow the log to load more lines.</p>
   if (tail.search?.isComplete && tail.search.count === 0 && buffer.lineCount > 0) return <NoMatch tail={tail} />
   if (buffer.removedLines > 0) {
     return (

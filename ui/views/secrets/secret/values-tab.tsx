@@ -151,7 +151,7 @@ function Values({ data, found: { info, version } }: ValuesProps) {
         </div>
       </header>
       {isJson && losesNumbers(text) && (
-        <p class="error">This browser shows some numbers with other digits than they were written with.</p>
+        <p class="error">This browser shows some numbers with different digits from those that were written.</p>
       )}
       {isJson ? (
         <pre class="secret-json">{text}</pre>

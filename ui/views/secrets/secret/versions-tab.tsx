@@ -56,7 +56,7 @@ export function VersionsTab({ context }: { readonly context: SecretContext }) {
 export function NoMetadata() {
   return (
     <Empty title="The versions are not available.">
-      <p>There is no such secret, or the policies of your token do not allow to read its metadata.</p>
+      <p>There is no such secret, or the policies of your token do not allow reading its metadata.</p>
     </Empty>
   )
 }

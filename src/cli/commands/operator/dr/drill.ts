@@ -54,7 +54,7 @@ export const command = defineCommand({
     'of the secondary as the user of its server. Replication continues, and nothing outside the copy changes:',
     'the copy does not replicate, has no audit devices and no engines that reach other systems, and its leases',
     'do not expire. It is unsealed with key shares of the primary or with the static key of the configuration.',
-    'Values are not printed. The copy is removed at the end, also after Ctrl-C; if a drill was killed, the next',
+    'Values are not printed. The copy is removed at the end, even after Ctrl-C; if a drill was killed, the next',
     'drill removes its copy. Exit code 1: a step failed, or a path could not be read.',
     '',
     'Example: outpost operator dr drill -config /etc/outpost-server -path kv/data/app - < shares.txt',

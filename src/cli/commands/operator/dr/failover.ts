@@ -98,7 +98,7 @@ function replicationState(fields: JsonFields): string {
 function lagText(fields: JsonFields): string {
   const [entries, seconds] = [fields.value('lag_entries'), fields.value('lag_seconds')]
   if (typeof entries !== 'number') return 'lag unknown: no heartbeat since its start'
-  if (entries > 0) return `${entries} entries behind the last heartbeat`
+  if (entries > 0) return `${entries} entries behind at the last heartbeat`
   const age = typeof seconds === 'number' && seconds > 0 ? ` ${roundedDuration(seconds * 1000)} ago` : ''
   const sync = fields.text('sync') === 'on' ? '; replication is synchronous' : ''
   return `no lag at the last heartbeat${age}${sync}`

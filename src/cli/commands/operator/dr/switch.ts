@@ -42,7 +42,7 @@ export const command = defineCommand({
   name: 'operator dr switch',
   summary: 'Switch the roles of a DR primary and its secondary',
   details: [
-    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The token',
+    'Set OUTPOST_ADDR and OUTPOST_TOKEN to those of the primary, and -secondary to the API address of the secondary. The token',
     'requires sudo. Key shares of the primary are read from standard input, one per line, or from a terminal',
     'without echo. They generate the operation tokens of both servers. The secondary receives the shares only after',
     'it has been verified to be a secondary of this primary, and the token only after it has been promoted.',

@@ -9,7 +9,7 @@ export const command = defineCommand({
   name: 'operator members remove',
   summary: 'Remove a lost server from the cluster',
   details: [
-    'For a lost server of a highly available core that will not return: the others then stop keeping commits for it.',
+    'Removes a lost server that will not return from a highly available core. The other servers then stop keeping commits for it.',
     'A server that still responds is not removed; stop it first. A removed server that starts again joins the',
     'cluster. Requires sudo on sys/ha/members/NAME. Asks for confirmation on a terminal.',
   ].join('\n'),

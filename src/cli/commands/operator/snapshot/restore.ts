@@ -19,9 +19,9 @@ export const command = defineCommand({
   summary: 'Restore a snapshot',
   details: [
     'Replaces all secrets and tokens. Data that was written after the snapshot is lost. The snapshot is',
-    'verified first: a damaged snapshot, or a snapshot of another cluster, is rejected and nothing changes. If the keys have changed',
-    'since the snapshot, the server is sealed afterwards and unseals with the key shares or the static key of',
-    'that time.',
+    'verified first: a damaged snapshot, or a snapshot of another cluster, is rejected and nothing changes. If the',
+    'keys have changed since the snapshot, the server is sealed afterwards and unseals with the key shares or the',
+    'static key of the snapshot.',
     '',
     '-new restores into a server that has never been initialized, instead of "outpost operator init". It requires no',
     'token. The server then unseals with the key shares or the static key of the snapshot. Without -new, asks',
