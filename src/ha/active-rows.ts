@@ -1,5 +1,5 @@
 /**
- * The rows of the active server, which a standby requests before it answers a read, and again if its own entries are newer: the commit stream
+ * The rows of the active server, which a standby requests before it serves a read, and again if its own entries are newer: the commit stream
  * may reach a standby before the active server has applied the acknowledged group.
  */
 import type { NatsConnection } from '@nats-io/transport-node'
@@ -33,7 +33,7 @@ export function serveActiveRows({ connection, isServing, region, rows, serverId 
   })
 }
 
-/** Undefined if the server does not answer, or is not active. Never rejects. */
+/** Undefined if the server does not respond, or is not active. Never rejects. */
 export async function requestActiveRows(
   connection: NatsConnection | undefined,
   region: string,

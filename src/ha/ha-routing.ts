@@ -1,10 +1,10 @@
 /**
  * Routing of requests for secrets between the members: the active server serves them, a standby forwards them to it over NATS. While there
- * is no active server, or it is not known, requests wait. Reads that a standby can answer itself are tried first (`answerHere`, see
+ * is no active server, or it is not known, requests wait. A standby first tries to serve reads itself (`answerHere`, see
  * `daemon/standby/standby-reads.ts`).
  *
- * An answer of the active server is sent only if its lease was valid after the answer was computed: until then no other server can have been
- * active, so the answer is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only
+ * A response of the active server is sent only if its lease was valid after the response was computed: until then no other server can have been
+ * active, so the response is current. A read that was interrupted by a change of the active server is repeated. A write is repeated only
  * if it certainly was not executed; otherwise its caller receives an error that says that the outcome is unknown. A watch continues from its cursor.
  */
 import { Fault, notActive, Refusal } from '../platform/errors.ts'
@@ -17,13 +17,13 @@ import { type LastingRequests, type MoveWatch, resumedStream, type ServedStream 
 const HELD_MS = 30_000
 /** Delay before the next attempt if no change is reported. */
 const RETRY_MS = 100
-/** Time in which a server that has stepped down answers a write. */
+/** Time in which a server that has stepped down responds to a write. */
 const LAST_ANSWER_MS = 1000
 /** Maximum number of times that a request is forwarded. */
 const FORWARDED_MAX = 2
 const READS = new Set(['secrets.read', 'secrets.list', 'secrets.scan'])
 const IDLE_POLL_MS = 20
-/** Answered by the server that receives them. */
+/** Served by the server that receives them. */
 const OWN_PATHS = /^sys\/(?:health|leader|seal-status|seal|unseal|init)$/
 
 export interface ForwardTarget {
@@ -51,7 +51,7 @@ export interface HaRoutingOptions {
   readonly takesLongBody: (token: string | undefined, remote: string | undefined) => boolean
   /** The header `X-Vault-Index` for the newest state. */
   readonly state: () => string
-  /** The answer of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
+  /** The response of this standby from its own entries; undefined if the request must be forwarded. Never rejects. */
   readonly answerHere: (operationName: string, call: Call) => Promise<WholeAnswer | undefined>
   /** Sends a call to the server with this ID, until `signal` aborts. Rejects with a Refusal. */
   readonly forward: (operation: AnyOperation, call: Call, to: ForwardTarget) => Promise<unknown>
@@ -69,7 +69,7 @@ interface RoutedRequest {
   readonly isLasting: boolean
 }
 
-/** An answer of the active server; with `moved` and `confirm` if it is a stream that lasts. */
+/** A response of the active server; with `moved` and `confirm` if it is a stream that lasts. */
 interface Attempt extends Partial<Omit<ServedStream, 'answer'>> {
   readonly answer: unknown
 }
@@ -153,7 +153,7 @@ export class HaRouting {
     }
   }
 
-  /** True for a request that this server answers itself, active or not. Throws a Refusal for one that another server must repeat. */
+  /** True for a request that this server serves itself, active or not. Throws a Refusal for one that another server must repeat. */
   #isOwn({ call, path }: RoutedRequest): boolean {
     if (OWN_PATHS.test(path)) return true
     const { coreState, server } = this.#options
@@ -195,7 +195,7 @@ export class HaRouting {
     try {
       const answer = await run(moved ? changedCall(call, { signal: AbortSignal.any([signal, moved.signal]) }) : call)
       const isConfirmed = await confirm()
-      // The caller receives the answer after the effect.
+      // The caller receives the response after the effect.
       await server.stepDownIfRequested()
       isStreamed = isConfirmed && answer instanceof StreamedAnswer
       if (isStreamed && moved) return { answer, confirm, moved }
@@ -234,7 +234,7 @@ export class HaRouting {
     }
     if (call.hops >= FORWARDED_MAX) throw notActive()
     const holder = () => server.lease?.holder?.serverId
-    // A server that steps down still answers what it has begun.
+    // A server that steps down still responds to the requests that it has begun.
     const mayRepeat = isRead && !this.#options.usesAreLimited(call.token)
     const moved = mayRepeat
       ? this.#watch(signal, () => holder() !== target)
@@ -257,7 +257,7 @@ export class HaRouting {
     }
   }
 
-  /** The chunks of a stream, also after the active server has changed. */
+  /** The chunks of a stream, even after the active server has changed. */
   #resumed(request: RoutedRequest, first: ServedStream): AsyncIterable<Uint8Array> {
     const { lasting } = this.#options
     const { call } = request

@@ -8,7 +8,7 @@
  * refuses every group of an earlier term.
  *
  * Promises. An acknowledged commit is in the stream and is never lost while a majority of the NATS servers keeps its disks. At most one
- * server serves at any time: an answer is sent only if the lease was valid after the answer was computed (`isServing`). A member never
+ * server serves at any time: a response is sent only if the lease was valid after it was computed (`isServing`). A member never
  * applies a group to a database with another history: it copies the entries of another member instead.
  *
  * Assumes that NATS syncs each message (`sync_interval: always`), that only servers may publish to the subjects of this module, and that
@@ -96,7 +96,7 @@ export class HaServer {
     return this.#phase
   }
 
-  /** True if an answer that was computed before this call may be sent. */
+  /** True if a response that was computed before this call may be sent. */
   get isServing(): boolean {
     return this.#phase === 'active' && (this.#parts?.lease.isValid ?? false)
   }
@@ -212,7 +212,7 @@ export class HaServer {
     this.#isStepDownRequested = true
   }
 
-  /** Steps down if that was requested: the core is closed, and the lease is released. Called once the request is executed and before it is answered. */
+  /** Steps down if that was requested: the core is closed, and the lease is released. Called once the request is executed and before its response is sent. */
   async stepDownIfRequested(): Promise<void> {
     if (!this.#isStepDownRequested) return
     this.#isStepDownRequested = false

@@ -4,7 +4,7 @@ import type { HaBucket, MemberState } from './lease/lease.ts'
 import type { CommitStream } from './stream/commit-stream.ts'
 
 const TRIM_MS = 60_000
-/** The stream is trimmed without a member that has not reported for this time: it copies entries when it is back. */
+/** The stream is trimmed without a member that has not reported for this time: it copies entries when it reconnects. */
 const EXPIRY_MS = 24 * 3600 * 1000
 /** Messages that stay in the stream although all members have applied them: a power failure undoes those since the last checkpoint. */
 const RETAINED_MESSAGES = 10_000

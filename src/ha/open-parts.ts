@@ -1,4 +1,4 @@
-/** The parts of a member that need NATS: opened once it answers, and served to the other members. */
+/** The parts of a member that need NATS: opened once it responds, and served to the other members. */
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault } from '../platform/errors.ts'
 import { serveActiveRows } from './active-rows.ts'

@@ -3,7 +3,7 @@
  * another one stops the cluster, so the loss must be reported before that happens. A NATS server with a full disk disables JetStream, and
  * stays connected.
  *
- * What can go wrong. Without an answer of the leader of a stream nothing is known, and nothing is reported: the lease and readiness have that
+ * What can go wrong. Without a response of the leader of a stream nothing is known, and nothing is reported: the lease and readiness have that
  * cause.
  */
 import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream'
@@ -36,7 +36,7 @@ export interface ReplicaMonitorOptions {
 export class ReplicaMonitor {
   readonly #options: ReplicaMonitorOptions
   #timer: NodeJS.Timeout | undefined
-  /** Names in the last answer. A server that is behind for a moment is not missing. */
+  /** Names in the last response. A server that is behind for a moment is not missing. */
   #seen: ReadonlySet<string> = new Set()
   #missing: readonly MissingReplica[] = []
 
@@ -88,13 +88,13 @@ export class ReplicaMonitor {
   }
 }
 
-/** Without a leader, another replica answers, which knows nothing about the state of the others. */
+/** Without a leader, another replica responds, which knows nothing about the state of the others. */
 export function isFromLeader({ cluster }: Pick<StreamInfo, 'cluster'>): boolean {
   return cluster === undefined || (cluster.leader ?? '') !== ''
 }
 
 /**
- * From the answer of the leader of a stream. `current` alone does not decide: it is also false for a busy replica that is one message behind.
+ * From the response of the leader of a stream. `current` alone does not decide: it is also false for a busy replica that is one message behind.
  * A leader that was elected after a replica was lost has never heard from it, and states 0 for the time since.
  */
 export function missingReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): MissingReplica[] {

@@ -16,11 +16,11 @@ export interface LastingRequests {
   resumed(raw: RawInput, cursor: string): RawInput
   /** The request with what is left of its time after `elapsedMs`. */
   shortened(raw: RawInput, elapsedMs: number): RawInput
-  /** The last chunk of a stream, with the answer that the request would get now. */
+  /** The last chunk of a stream, with the response that the request would get now. */
   endOf(headers: Readonly<Record<string, string>>, answer: WholeAnswer): Uint8Array
 }
 
-/** Watches whether the server that answers a request is still the active one. */
+/** Watches whether the server that responds to a request is still the active one. */
 export interface MoveWatch {
   /** Aborts when it is not. */
   readonly signal: AbortSignal

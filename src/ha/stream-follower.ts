@@ -155,7 +155,7 @@ export class StreamFollower {
   }
 
   /**
-   * Throws if the stream ends before the applied position. After a partition, the former leader of the stream answers with an older state
+   * Throws if the stream ends before the applied position. After a partition, the former leader of the stream returns an older state
    * for some time; only when that does not end, messages are lost, which is a Refusal.
    */
   #requireLast(last: number, applied: number): void {

@@ -118,7 +118,7 @@ export class HaPart implements HaSide {
     return this.#server.commitLog
   }
 
-  /** Lets this server answer reads while it is a standby. */
+  /** Lets this server serve reads while it is a standby. */
   openReads(seal: Seal): void {
     const { config, logger, store, version } = this.#options
     this.#reads = new StandbyReads({
@@ -335,7 +335,7 @@ export class HaPart implements HaSide {
 }
 
 function stateOf(core: SecretsCore): HaCore['state'] {
-  // A DR secondary follows its primary also while it is sealed, and before its initial sync.
+  // A DR secondary follows its primary even while it is sealed, and before its initial sync.
   if (core.isSecondary) return 'unsealed'
   if (!core.isInitialised) return 'uninitialized'
   // A restore opens the core again, or seals it.

@@ -12,7 +12,7 @@ export interface ConfirmedRows extends ActiveRows {
 }
 
 export class ReadIndex {
-  /** Resolves to undefined if no active server answers. Must not reject. */
+  /** Resolves to undefined if no active server responds. Must not reject. */
   readonly #requestRows: () => Promise<ActiveRows | undefined>
   #inFlight: Promise<ConfirmedRows | undefined> | undefined
   /** The request after the one in flight. */
@@ -49,7 +49,7 @@ export function stateHeader(clusterId: string, row: number): string {
   return Buffer.from(`${VERSION}:${clusterId}:${row}:0:`).toString('base64')
 }
 
-/** Row of the log that the answer must include; undefined if the client does not require one of this cluster. */
+/** Row of the log that the response must include; undefined if the client does not require one of this cluster. */
 export function requiredRow({ headers }: RawInput, clusterId: string): number | undefined {
   const header = headers['x_vault_index']
   if (!header) return undefined

@@ -6,9 +6,9 @@
  * else; after a change of mounts, policies, tokens or settings the core is opened again before the next read.
  *
  * A read is current: after the request has arrived, the standby requests the newest row of the active server (`read-index.ts`), and reads
- * when it has applied that row. If it has applied later ones by then, it answers when the active server has applied them too: a read there
+ * when it has applied that row. If it has applied later ones by then, it responds when the active server has applied them too: a read there
  * must not return an older state afterwards. A client that states how old the entries may be (`Cache-Control: max-age`), or which state it requires
- * (`X-Vault-Index`), is answered without that request if the last one was made less than a second ago. Tokens, policies, audit devices and
+ * (`X-Vault-Index`), is served without that request if the last one was made less than a second ago. Tokens, policies, audit devices and
  * quotas are as old as the entries, so the client does not decide how old they may be.
  *
  * Everything else is forwarded: requests that change state, such as reads that issue leases, tokens with limited uses, wrapped responses
@@ -32,7 +32,7 @@ import { type AnyOperation, type Call, WholeAnswer } from '../../platform/operat
 import type { RawInput } from '../../platform/schema.ts'
 import { requiredAge, requiredRow, type ReadIndex } from './read-index.ts'
 
-/** Tokens and policies are never older than this, also if the client accepts older ones. */
+/** Tokens and policies are never older than this, even if the client accepts older ones. */
 const AGE_MAX_MS = 1000
 /** Time for the row that a read requires to be applied, here and at the active server. */
 const APPLIED_MS = 500
@@ -147,7 +147,7 @@ export class StandbyReads {
     }
   }
 
-  /** The answer, or undefined for a request that must be forwarded. Never rejects. */
+  /** The response, or undefined for a request that must be forwarded. Never rejects. */
   async answer(name: string, call: Call): Promise<WholeAnswer | undefined> {
     try {
       const operation = this.#answerable(name, call)
@@ -163,7 +163,7 @@ export class StandbyReads {
     }
   }
 
-  /** The operation of a request that this standby can answer. */
+  /** The operation of a request that this standby can serve. */
   #answerable(name: string, call: Call): AnyOperation | undefined {
     const open = this.#current()
     const activeMs = this.#options.activeMs()
@@ -214,7 +214,7 @@ export class StandbyReads {
 
   /**
    * Resolves when the entries are as new as the request requires, to the newest row that is known to be visible at the active server, or
-   * Infinity if the answer may be older or newer than its reads; to undefined if that takes too long.
+   * Infinity if the response may be older or newer than its reads; to undefined if that takes too long.
    */
   async #whenCurrent(raw: RawInput): Promise<number | undefined> {
     const { readIndex, store } = this.#options

@@ -2,8 +2,8 @@
  * Copies of entries between members, over NATS, for a member that lacks trimmed messages of the commit stream, or whose entries differ. It is the
  * Merkle comparison of disaster recovery (`dr/secondary/merkle-sync.ts`): only entries that differ are copied. Entries are ciphertext.
  *
- * A request is one message to the subject of a member. Its answer is a sequence of messages: the first byte says whether more follow, so an
- * answer may be larger than one message. The caller requests a few entries at a time, which bounds what is in flight.
+ * A request is one message to the subject of a member. Its response is a sequence of messages: the first byte says whether more follow, so a
+ * response may be larger than one message. The caller requests a few entries at a time, which bounds what is in flight.
  */
 import type { Msg, NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
@@ -27,12 +27,12 @@ import type { SqliteStore } from '../../storage/store/store.ts'
 import { isReporting, type MemberState } from '../lease/lease.ts'
 import { messageBytesMax } from '../stream/commit-stream.ts'
 
-/** Timeout for the next message of an answer. The first answer may have to build a tree of all entries. */
+/** Timeout for the next message of a response. Before the first response, a tree of all entries may have to be built. */
 const ANSWER_MS = 60_000
 /** Entries of one request. */
 const PATHS_AT_ONCE = 64
 const [LAST, MORE, FAILED] = [0, 1, 2]
-/** Length of an answer, before its bytes. */
+/** Length of a response, before its bytes. */
 const LENGTH_BYTES = 4
 
 type CopyMethod = 'Pages' | 'Subpages' | 'Leaves' | 'Ping'
@@ -75,7 +75,7 @@ export interface ServedCopies {
   readonly logger: Logger
 }
 
-/** Answers the requests of other members. */
+/** Responds to the requests of other members. */
 export function serveCopies({ connection, logger, region, serverId, store }: ServedCopies): void {
   const responder = new MerkleResponder(store, { take: async () => undefined }, logger)
   const serve = async (message: Msg) => {
@@ -95,7 +95,7 @@ export function serveCopies({ connection, logger, region, serverId, store }: Ser
   })
 }
 
-/** Sends one answer as messages that NATS carries. */
+/** Sends one response as messages that NATS carries. */
 function send(connection: NatsConnection, message: Msg, bytes: Uint8Array, isLast: boolean): void {
   const size = messageBytesMax(connection)
   const whole = Buffer.alloc(LENGTH_BYTES + bytes.length)
@@ -222,7 +222,7 @@ class MemberSource implements MerkleSource {
     return { [Symbol.asyncIterator]: () => read(this), cancel: () => cancelled.abort() }
   }
 
-  /** The answers to one request, each put together from its messages. */
+  /** The responses to one request, each put together from its messages. */
   async *#answers(method: string, request: Uint8Array): AsyncGenerator<Buffer> {
     const { connection, region, signal, source } = this.#options
     const payload = packr.pack({ method, request })

@@ -195,7 +195,7 @@ export class ActiveLease {
   /** Reads the entry. True if it has changed. Rejects with errors of NATS. */
   async poll(): Promise<boolean> {
     const { holder, revision } = await this.#options.bucket.readHolder()
-    // An answer that was read before an acquisition or a renewal of this server.
+    // A response that was read before an acquisition or a renewal of this server.
     if (revision <= this.#revision) return false
     this.#see(holder, revision)
     return true

@@ -33,7 +33,7 @@ import { type CommitMessage, encodeMessage, partId, type StreamPart } from './co
 
 /** Timeout of one request to JetStream. */
 const REQUEST_MS = 2000
-/** The same for a publish, which may be repeated: a request that is in flight when the stream's leader changes gets no answer. */
+/** The same for a publish, which may be repeated: a request that is in flight when the stream's leader changes gets no response. */
 const PUBLISH_MS = 500
 const RETRY_MS = 20
 const RETRY_MAX_MS = 50
@@ -173,7 +173,7 @@ export class CommitStream {
 
   /**
    * Up to `READ_MESSAGES` messages from `sequence` on, without a gap; none for a message that the stream does not have yet. Any replica
-   * answers: the message of a sequence is the same everywhere, but a replica may lack the newest ones, which the leader then has.
+   * responds: the message of a sequence is the same everywhere, but a replica may lack the newest ones, which the leader then has.
    */
   async *readFrom(sequence: number): AsyncGenerator<StoredMessage> {
     let next = sequence
@@ -185,7 +185,7 @@ export class CommitStream {
         yield { sequence: seq, payload: data, pending }
       }
     } catch {
-      // The replica has no such message, or does not answer.
+      // The replica has no such message, or does not respond.
     }
     if (next > sequence) return
     const payload = await this.read(sequence)

@@ -6,9 +6,9 @@ import type { NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
 import { Fault, messageOf } from '../../platform/errors.ts'
 
-/** Time for the answers of all NATS servers. */
+/** Time for the responses of all NATS servers. */
 const COLLECT_MS = 700
-/** Silence after which no further answer is expected. */
+/** Silence after which no further response is expected. */
 const STALL_MS = 250
 const HOW = 'see "NATS servers" in docs/operating/ha.md'
 
@@ -19,7 +19,7 @@ const ANSWER = v.object({
   }),
 })
 
-/** `subject`: the imported request for the state of all NATS servers. `names`: those of the stream. Rejects with a Fault that says what to change. A server that does not answer is not checked. */
+/** `subject`: the imported request for the state of all NATS servers. `names`: those of the stream. Rejects with a Fault that says what to change. A server that does not respond is not checked. */
 export async function requireSync(
   connection: NatsConnection,
   subject: string,
