@@ -87,7 +87,7 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'a standby follows rekeys',
   },
   {
-    promise: '| users and keys being created at AWS |',
+    promise: '| users and keys being created in AWS |',
     before: 'await storage.commit({ puts: [intentPut(intent)], deletes: [] })',
     after: 'void storage.commit({ puts: [], deletes: [] })',
     test: 'test/engines/cloud/deposed.test.ts',

@@ -10,14 +10,14 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'the paths of entries reveal nothing',
   },
   {
-    promise: '| publishes a group that deletes entries, puts back old ones or adds new ones',
+    promise: '| publishes a group that deletes entries, restores old ones or adds new ones',
     before: 'if (!isDone || !finish?.()) {',
     after: 'if (!isDone) {\n        finish?.()',
     test: 'test/daemon/standby/standby-reads.test.ts',
     testName: 'a forged group',
   },
   {
-    promise: '| publishes a group that deletes entries, puts back old ones or adds new ones',
+    promise: '| publishes a group that deletes entries, restores old ones or adds new ones',
     before: 'return puts.some(({ path }) => isBound(path)) || deletes.some(isBound)',
     after: 'return puts.some(({ path }) => isBound(path))',
     test: 'test/daemon/standby/standby-reads.test.ts',
@@ -46,7 +46,7 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'that another server has acquired',
   },
   {
-    promise: '| answers a copy of entries |',
+    promise: '| responds to a member that copies entries |',
     before: 'addQueued(store, set, head.counter)\n  if (set.fits(head)) return',
     after: 'addQueued(store, set, head.counter)\n  if (head.counter > 0) return',
     test: 'test/daemon/standby/standby-reads.test.ts',
@@ -67,7 +67,7 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'a stream from which messages can be deleted',
   },
   {
-    promise: '| deletes the stream, as an operator of NATS |',
+    promise: '| deletes the stream, as a NATS operator |',
     before: 'if (`${this.name} ${created}` !== this.identity)',
     after: 'if (!`${this.name} ${created}`.startsWith(this.name))',
     test: 'test/ha/ha-server.test.ts',
