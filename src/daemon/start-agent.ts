@@ -121,7 +121,7 @@ class Agent implements Running {
   phase: Phase = 'starting'
   /** Undoes the completed steps. */
   readonly #undo = new AsyncDisposableStack()
-  /** Tokens of the configuration; with servers, all other tokens too. */
+  /** Tokens in the configuration; with servers, all other tokens too. */
   #own: LocalAuthorizer
   #authorizer: Authorizer
 
