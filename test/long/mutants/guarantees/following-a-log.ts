@@ -104,7 +104,7 @@ export const MUTANTS: readonly Mutant[] = [
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [
-  { promise: 'That a reader sees a line before its supervisor flushed it.', reason: NOT_PROMISED },
+  { promise: 'That a reader sees a line before its supervisor has flushed it.', reason: NOT_PROMISED },
   { promise: "Order between a task's two outputs", reason: NOT_PROMISED },
   { promise: 'That two servers count alike', reason: NOT_PROMISED },
   { promise: 'Any property on a file system that reports wrong sizes', reason: NOT_PROMISED },

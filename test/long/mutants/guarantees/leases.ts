@@ -57,7 +57,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/leases/token-leases.test.ts',
   },
   {
-    promise: "The ID of a token's lease has a keyed hash of the token",
+    promise: "The ID of a token's lease contains a keyed hash of the token",
     before: 'return entry && entry.path === path && isLease(entry) ? entry : undefined',
     after: 'return entry && isLease(entry) ? entry : undefined',
     test: 'test/secrets/leases/token-leases.test.ts',

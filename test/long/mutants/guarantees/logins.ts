@@ -51,7 +51,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/external-groups.test.ts',
   },
   {
-    promise: 'Of concurrent guesses at one name, at most two more than the lockout threshold are tried',
+    promise: 'Of concurrent guesses at one name, at most two more than the lockout threshold are checked',
     before:
       "if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')\n    },\n  })\n  if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')\n",
     after: '},\n  })\n',

@@ -57,7 +57,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: '**A line is bounded.** Data of more than 10,000 values has one HMAC per field',
+    promise: '**A line is bounded.** Data of more than 10,000 values is recorded with one HMAC per field',
     before: 'if (fields.length > VALUES_MAX) return',
     after: 'if (fields.length > 10 * VALUES_MAX) return',
     test: 'test/secrets/audit/audit-hmac.test.ts',
@@ -95,7 +95,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
-    promise: 'A device is enabled on a file that is empty, or whose last line has the form',
+    promise: 'A device is enabled only on a file that is empty, or whose last line has the form',
     before: 'if (!isDevices) throw new Fault(`${path} has content that was not written by an audit device',
     after: 'if (size < 0) throw new Fault(`${path} has content that was not written by an audit device',
     test: 'test/secrets/audit/audit.test.ts',

@@ -27,7 +27,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/host/files/beneath.test.ts',
   },
   {
-    promise: 'a check of 1,000 directory entries cannot exclude that a link is a secret',
+    promise: 'a check of 1,000 directory entries cannot rule out that one of the links is a secret',
     before: 'if (this.#left-- <= 0) throw',
     after: 'if (this.#left-- === Number.NEGATIVE_INFINITY) throw',
     test: 'test/attacks/crowded-secrets.test.ts',

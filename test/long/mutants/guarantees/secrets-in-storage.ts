@@ -33,7 +33,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/full-disk.test.ts',
   },
   {
-    promise: 'any other write of an entry that grows by at most 128 bytes',
+    promise: 'any other write by which an entry grows by at most 128 bytes',
     before: 'value.length > before + GROWTH_BYTES) return false',
     after: 'value.length > before + 10 * GROWTH_BYTES) return false',
     test: 'test/storage/sqlite/reserve.test.ts',
@@ -71,19 +71,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/storage/sqlite/seen-file.test.ts',
   },
   {
-    promise: 'is refused with 500 by each read. This holds from the first read after unsealing on',
+    promise: 'is refused with 500, from the first read after unsealing on',
     before: "throw new RollbackError(path, !found ? 'removed' : known ? 'replaced' : 'put back')",
     after: "if (found) throw new RollbackError(path, known ? 'replaced' : 'put back')",
     test: 'test/attacks/rolled-back-entry.test.ts',
   },
   {
-    promise: '**Rollback.** An entry that was replaced by its old state',
+    promise: '**Rollback.** Without the key, an entry can be replaced by its old state',
     before: 'return a === undefined || b === undefined ? a === b : a.hi === b.hi && a.lo === b.lo',
     after: 'return a === undefined || b === undefined ? a === b : true',
     test: 'test/storage/barrier/entry-set.test.ts',
   },
   {
-    promise: 'On an empty database beside that file, init and `restore -new` are refused',
+    promise: 'On an empty database next to that file, init and `restore -new` are refused',
     before: 'return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined',
     after: 'return seen && now.sequence > 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined',
     test: 'test/storage/sqlite/seen-file.test.ts',
@@ -144,7 +144,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/storage/barrier/forced-gc.test.ts',
   },
   {
-    promise: '**A failed start** ends immediately',
+    promise: '**A failed startup** ends immediately',
     before: 'setTimeout(() => process.exit(), EXIT_MS).unref()',
     after: '',
     test: 'test/daemon/agent-process.test.ts',
@@ -156,7 +156,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {
-    promise: '**Request bodies** in transfer may hold 1 MiB each',
+    promise: '**Request bodies** in transfer may hold 1 MiB of memory each',
     before: 'if (takenBytes + more > SHARED_BYTES_MAX) return false',
     after: '',
     test: 'test/http/large-bodies.test.ts',

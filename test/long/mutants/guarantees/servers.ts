@@ -15,7 +15,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/api/nodes-operations.test.ts',
   },
   {
-    promise: 'When a server stops, it answers a long poll immediately',
+    promise: 'When a server stops, it responds to a long poll immediately',
     before: 'const signals = call.draining ? [call.signal, call.draining] : [call.signal]',
     after: 'const signals = [call.signal]',
     test: 'test/system/daemon.test.ts',
@@ -47,33 +47,33 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/api/byte-queue.test.ts',
   },
   {
-    promise: 'The server gives up a host that sends less than 1 MiB in ten minutes of waiting',
+    promise: 'The server gives up on a host that sends less than 1 MiB in ten minutes of waiting',
     before: 'if (this.#periodBytes < PERIOD_BYTES_MIN) return true',
     after: 'if (this.#periodBytes === 0) return true',
     test: 'test/cluster/rpc/node-limits.test.ts',
   },
   {
-    promise: 'The time in which the client reads nothing does not count',
+    promise: 'Time during which the client reads nothing does not count',
     before: 'const waitedMs = this.#waitedMs + (this.#waitingReads > 0 ? this.#now() - this.#waitingSinceMs : 0)',
     after: 'const waitedMs = this.#now()',
     test: 'test/cluster/rpc/node-limits.test.ts',
   },
   {
-    promise: 'Objects that a token may not see are in no list, no event and no search',
+    promise: 'Objects that a token may not see appear in no list, no event and no search',
     before:
       "return (input.namespace === '*' || input.namespace === namespace) && identity.allowsNamespace(namespace, 'read-job')",
     after: "return input.namespace === '*' || input.namespace === namespace",
     test: 'test/cluster/api/roster-operations.test.ts',
   },
   {
-    promise: 'Objects that a token may not see are in no list, no event and no search',
+    promise: 'Objects that a token may not see appear in no list, no event and no search',
     before: "    if (id === '') continue\n    if (found.length === MATCHES_MAX) return { found, isTruncated: true }\n",
     after: "    if (found.length === MATCHES_MAX) return { found, isTruncated: true }\n    if (id === '') continue\n",
     test: 'test/cluster/api/roster-operations.test.ts',
     testName: 'twenty visible matches',
   },
   {
-    promise: 'are in no list, no event',
+    promise: 'appear in no list, no event',
     before: 'if (isVisible(record) && (!filter ||',
     after: 'if (isVisible !== undefined && (!filter ||',
     test: 'test/cluster/api/roster-operations.test.ts',

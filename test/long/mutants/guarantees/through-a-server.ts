@@ -75,7 +75,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/rpc/lost.test.ts',
   },
   {
-    promise: 'A node that stops responding is given up within 10 seconds',
+    promise: 'A call to a node that stops responding fails within 10 seconds',
     before: "this.fail(new Refusal('no_answer', `${peer} does not respond, try again`))",
     after: '',
     test: 'test/system/cluster-faults.test.ts',
@@ -99,7 +99,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/roster/node-announcer.test.ts',
   },
   {
-    promise: 'among the processes with the key that was seen first, the one that started last',
+    promise: 'of the processes whose key was seen first, the one that started last',
     before: 'if (entry && entry.publicKey !== key) return this.#reject(entry)',
     after: '',
     test: 'test/cluster/roster/roster.test.ts',
@@ -149,7 +149,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/trust/remote-authorizer.test.ts',
   },
   {
-    promise: 'Messages that are malformed, too large, too many, or of a newer version are refused',
+    promise: 'Messages that are malformed, too large, too numerous, or of a newer version are refused',
     before: "if (!this.#messages.take(nodeId, 1)) return 'rate'",
     after: '',
     test: 'test/cluster/roster/roster-listener.test.ts',
@@ -162,13 +162,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/roster/roster.test.ts',
   },
   {
-    promise: 'Messages that are malformed, too large, too many, or of a newer version are refused',
+    promise: 'Messages that are malformed, too large, too numerous, or of a newer version are refused',
     before: '      this.#queuedBytes -= older.message.payload.length\n',
     after: '',
     test: 'test/cluster/roster/roster-listener.test.ts',
   },
   {
-    promise: 'Messages that are malformed, too large, too many, or of a newer version are refused',
+    promise: 'Messages that are malformed, too large, too numerous, or of a newer version are refused',
     before: 'this.#queuedBytes -= older.message.payload.length',
     after: 'this.#queuedBytes -= received.message.payload.length',
     test: 'test/cluster/roster/roster-listener.test.ts',

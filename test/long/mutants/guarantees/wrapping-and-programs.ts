@@ -52,7 +52,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/login/session.test.ts',
   },
   {
-    promise: '**Ended.** A stop removes the file and revokes the token',
+    promise: '**Ended.** When the agent stops, it removes the file and revokes the token',
     before: 'if (runs.length > 0) removeLogin(this.#options.file)',
     after: '',
     test: 'test/login/session.test.ts',

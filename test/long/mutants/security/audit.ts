@@ -69,19 +69,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cli/audit-verify.test.ts',
   },
   {
-    promise: 'add lines whose numbers and hashes fit',
+    promise: 'add lines whose numbers and hashes match',
     before: `return isAhead && hasValidMac(line, this.#key) ? 'accepted' : 'break'`,
     after: `return isAhead ? 'accepted' : 'break'`,
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: 'add lines whose numbers and hashes fit',
+    promise: 'add lines whose numbers and hashes match',
     before: `const verdict = endVerdict === 'expected' && isInserted ? 'break' : endVerdict`,
     after: 'const verdict = endVerdict',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: 'add lines whose numbers and hashes fit',
+    promise: 'add lines whose numbers and hashes match',
     before: '      this.breaks++\n      this.#brokenChain = finding.broken',
     after: '      this.breaks++',
     test: 'test/secrets/audit/audit-chain.test.ts',

@@ -21,13 +21,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/crowded-proxy.test.ts',
   },
   {
-    promise: 'hold up to 1,024 connections of its address',
+    promise: 'hold up to 1,024 connections from its address',
     before: 'if (takenBytes + more > SHARED_BYTES_MAX) return false',
     after: '',
     test: 'test/http/large-bodies.test.ts',
   },
   {
-    promise: 'hold up to 1,024 connections of its address',
+    promise: 'hold up to 1,024 connections from its address',
     before: 'takenBytes -= this.#takenBytes',
     after: '',
     test: 'test/http/large-bodies.test.ts',

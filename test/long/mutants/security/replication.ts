@@ -93,19 +93,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/dr/link/hostile.test.ts',
   },
   {
-    promise: 'name files of authorities to a server',
+    promise: 'name CA files to a server',
     before: 'const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK)',
     after: 'const fd = openSync(file, constants.O_RDONLY)',
     test: 'test/daemon/unwrap.test.ts',
   },
   {
-    promise: 'name files of authorities to a server',
+    promise: 'name CA files to a server',
     before: 'if (names.length > FILES_MAX) throw',
     after: 'if (false) throw',
     test: 'test/daemon/unwrap.test.ts',
   },
   {
-    promise: 'name files of authorities to a server',
+    promise: 'name CA files to a server',
     before: 'if (bytes > DIRECTORY_BYTES_MAX) throw',
     after: 'if (false) throw',
     test: 'test/daemon/unwrap.test.ts',
@@ -145,7 +145,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
-    promise: 'read the network between a secondary and the API',
+    promise: "read the network between a secondary and its primary's API",
     before: 'const LOOPBACK_HOST = /^(?:localhost|127\\.\\d+\\.\\d+\\.\\d+|\\[::1\\])$/',
     after: 'const LOOPBACK_HOST = /^(?:localhost|127\\.|\\[::1\\])/',
     test: 'test/secrets/replication-endpoints.test.ts',
@@ -253,7 +253,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/dr/link/membership.test.ts',
   },
   {
-    promise: 'read the network between a secondary and the API',
+    promise: "read the network between a secondary and its primary's API",
     before: `url.protocol === 'http:' && !LOOPBACK_HOST.test(url.hostname) && !isInsecureAccepted`,
     after: `url.protocol === 'none:'`,
     test: 'test/secrets/replication-endpoints.test.ts',
