@@ -51,7 +51,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/full-audit-disk.test.ts',
   },
   {
-    promise: '**No forged line in the chain.** Each line has a code under a key below the barrier',
+    promise: '**No forged line in the chain.** Each line contains an authentication code under a key below the barrier',
     before: "if (!this.#isNew) return isAhead && hasValidMac(line, this.#key) ? 'accepted' : 'break'",
     after: "if (!this.#isNew) return isAhead ? 'accepted' : 'break'",
     test: 'test/secrets/audit/audit-chain.test.ts',

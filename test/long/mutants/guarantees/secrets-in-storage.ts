@@ -168,7 +168,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/costly-bodies.test.ts',
   },
   {
-    promise: "More than 16 KiB are parsed only if the caller's policies have a rule for the path",
+    promise: "More than 16 KiB are parsed only if the caller's policies contain a rule for the path",
     before: 'if (this.#isDenied()) throw denied()',
     after: '',
     test: 'test/attacks/costly-bodies.test.ts',
