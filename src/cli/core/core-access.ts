@@ -245,9 +245,10 @@ async function refusalFor(core: CoreAccess, response: IncomingMessage, body: str
   if (refusal.status === 404 && refusal.message.includes('route entry not found')) {
     return withText(`${refusal.message}, check "outpost secrets list"`)
   }
-  const factor = /^(?:.*?: )?(.*?)\.? ?[aA] policy asks for a second factor.* MFA methods (.+) as X-Vault-MFA/.exec(
-    refusal.message,
-  )
+  const factor =
+    /^(?:.*?: )?(.*?)\.? ?[aA] policy (?:requires|asks for) a second factor.* MFA methods (.+) as X-Vault-MFA/.exec(
+      refusal.message,
+    )
   if (refusal.status === 403 && factor) {
     const [, why = '', methods = ''] = factor
     const required = `a policy requires an unused code of ${methods}, use -mfa METHOD:CODE or OUTPOST_MFA`
