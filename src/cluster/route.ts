@@ -39,7 +39,7 @@ import {
 } from '../platform/operation.ts'
 import { isUuid } from '../platform/schema.ts'
 import { ANY, type ServerGroup } from './nats/subjects.ts'
-import type { NodeStatus } from './roster/roster-records.ts'
+import type { NodeStatus } from './roster/node-status.ts'
 import { HOPS_MAX } from './rpc/call-message.ts'
 import type { ForwardedRequest } from './rpc/forwarder.ts'
 

@@ -286,7 +286,7 @@ test('a clock difference between server and host is tolerated up to the limit', 
     [86_400_000, 'behind'],
   ] as const) {
     skewMs = wrong
-    const message = new RegExp(`was made \\d+ s ${where} the clock of this host: .*Synchronize both clocks`)
+    const message = new RegExp(`was issued \\d+ s ${where} the clock of this host: .*Synchronize both clocks`)
     await assert.rejects(call('does not'), { code: 'unavailable', message })
   }
   assert.deepEqual(done, [])

@@ -37,6 +37,6 @@ test('the lease decides which member is active, not the last report of a server'
 test('a new member is not told to give up its core or to be initialized', () => {
   const other = 'server "s1" has the secrets core of this region, next: set server { secrets = false }'
   assert.equal(notInitialised(false, other), `not initialized, ${other}`)
-  assert.match(notInitialised(true, other), /copies the entries of another server, next: outpost operator unseal/)
+  assert.match(notInitialised(true, other), /copying the entries of another server, next: outpost operator unseal/)
   assert.match(notInitialised(true, undefined), /next: outpost operator init$/)
 })

@@ -19,7 +19,7 @@ test('a pipe as ca_file or in ca_path is refused without blocking', async (t) =>
   execFileSync('mkfifo', [join(directory, 'pipe')])
   // In a separate process: opening a pipe without a writer would block this one, including the end of the test.
   const program = `
-    import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/modules/unwrap.ts'))}
+    import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/modules/activation-unwrap.ts'))}
     for (const file of ${JSON.stringify([{ caFile: join(directory, 'pipe') }, { caPath: directory }])})
       await unwrapAt('token', { ...${JSON.stringify(TARGET)}, ...file }).catch(({ message }) => console.log(message))`
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {

@@ -51,7 +51,7 @@ test('a refusal names the remedy, and does not reveal which of several codes was
     assert.equal(status, 403)
     return (body.errors[0] ?? '')
       .replace(/^permission denied: /, '')
-      .replace(/\. A policy asks for a second factor.*/, '')
+      .replace(/\. A policy requires a second factor.*/, '')
   }
   const noSecret = 'the entity has no secret for the MFA method app: generate one, or ask an administrator for one'
   assert.equal(await why('one'), noSecret)

@@ -1,5 +1,5 @@
 /** JSON schemas of a server's responses, for the OpenAPI document: the fields that have a value in outpost. */
-import { NODE_STATUSES } from '../roster/roster-records.ts'
+import { NODE_STATUSES } from '../roster/node-status.ts'
 import { COUNT, FLAG, TEXT, type JsonSchema, listOf, map, orNull, record } from '../../platform/operation.ts'
 
 const NANOSECONDS: JsonSchema = { ...COUNT, description: 'Nanoseconds since the epoch' }

@@ -25,8 +25,6 @@ import {
   type SignedMessage,
 } from './node-messages.ts'
 import {
-  NODE_LEFT,
-  type NodeStatus,
   type AllocationRecord,
   type NodeRecord,
   type RosterChange,
@@ -34,6 +32,7 @@ import {
   statusOf,
   unknownSince,
 } from './roster-records.ts'
+import { NODE_LEFT, type NodeStatus } from './node-status.ts'
 import { RosterRejections } from './roster-rejections.ts'
 import { CLOCK_SKEW_MS, ClockSkews } from '../trust/clock-skews.ts'
 

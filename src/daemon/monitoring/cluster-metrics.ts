@@ -1,6 +1,6 @@
 /** Metrics of the cluster module: NATS connection, calls, nodes. */
 import { type AnyFamily, type Family, single } from '../../telemetry/metric.ts'
-import { hasLeft } from '../../cluster/roster/roster-records.ts'
+import { hasLeft } from '../../cluster/roster/node-status.ts'
 import type { Cluster } from '../modules/cluster.ts'
 
 /** Limit of series: most of 10,000 nodes are near zero. */

@@ -13,13 +13,8 @@ import {
 } from '../../../src/cluster/roster/node-messages.ts'
 import { AllocationOwners, OWNED_MAX, OWNED_PER_NODE_MAX } from '../../../src/cluster/roster/allocation-owners.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
-import {
-  hasLeft,
-  NO_STORE,
-  type RosterChange,
-  type RosterStore,
-  statusOf,
-} from '../../../src/cluster/roster/roster-records.ts'
+import { NO_STORE, type RosterChange, type RosterStore, statusOf } from '../../../src/cluster/roster/roster-records.ts'
+import { hasLeft } from '../../../src/cluster/roster/node-status.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
 import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
 import { recordingLogger } from '../../host/allocations/host-fixture.ts'

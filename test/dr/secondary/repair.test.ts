@@ -23,7 +23,7 @@ test('entries that were changed, removed and added beneath a secondary are repai
   const pages = Object.values(found.corrupted_tree_map['1'].corrupted_index_tuples_map ?? {})
   assert.equal(pages.flatMap(({ subpages }) => subpages).length, 4, 'each of the four is in a subpage of its own')
   await eventually(async () => (await secondary.field('corrupted_merkle_tree')) === false, 'it is repaired')
-  assert.ok(secondary.said(/were repaired from the primary/))
+  assert.ok(secondary.said(/entries repaired from the primary/))
   await untilSame(primary, secondary)
   assert.equal(secondary.text('many/1'), good)
   assert.ok(secondary.text('many/3'))
@@ -44,7 +44,7 @@ test('an old row that was put back on a secondary is repaired from its primary a
     .prepare("UPDATE entries SET sequence = ?, crc = ?, value = ? WHERE path = 'kept/one'")
     .run(old?.['sequence'] ?? 0, old?.['crc'] ?? 0, old?.['value'] ?? null)
   await secondary.replication.reindex({ diff: true, force: false, skipFlush: false })
-  await eventually(() => secondary.said(/were repaired from the primary/), 'it is repaired')
+  await eventually(() => secondary.said(/entries repaired from the primary/), 'it is repaired')
   await untilSame(primary, secondary)
   assert.equal(secondary.text('kept/one'), 'new')
 })
@@ -68,7 +68,7 @@ test('entries that were damaged beneath a primary are repaired by a planned chan
   // The log goes on, so nothing was compared: that a look is due is known from the check.
   await primary.replication.merkleCheck()
   await eventually(async () => (await primary.field('corrupted_merkle_tree')) === false, 'it is repaired')
-  assert.ok(primary.said(/were repaired from the primary/))
+  assert.ok(primary.said(/entries repaired from the primary/))
   await untilSame(secondary, primary)
 
   await secondary.replication.demote()
@@ -178,6 +178,6 @@ test('entries that were damaged beneath a secondary while it was away are repair
   // The comparison goes by the tree that was kept, and the tree by what the log has left.
   const { damaged_entries: damaged } = (await secondary.replication.merkleCheck()).merkle_corruption_report
   assert.equal(damaged, 2)
-  await eventually(() => secondary.said(/were repaired from the primary/), 'it is repaired')
+  await eventually(() => secondary.said(/entries repaired from the primary/), 'it is repaired')
   for (const path of ['many/1', 'many/2', 'many/3']) assert.equal(secondary.text(path), primary.text(path))
 })

@@ -382,7 +382,7 @@ test('update_primary_addrs: the first address that answers is used', async (t) =
   await foreign.replication.enablePrimary({ primaryClusterAddr: '' })
   await assert.rejects(async () => secondary.replication.updatePrimary({ bundle: await bundleFor(foreign, 'x') }), {
     status: 400,
-    message: /another replication set: this needs a new activation/,
+    message: /another replication set: to join it/,
   })
 })
 

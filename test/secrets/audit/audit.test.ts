@@ -316,7 +316,7 @@ test('a device with a forbidden destination is refused', async (t) => {
     [{ type: 'file', options: { file_path: inUse } }, /not written by an audit device/],
     [{ type: 'file', options: { file_path: join(world.directory, 'secrets.db') } }, /not written by an audit device/],
     [{ type: 'file', options: { file_path: link } }, /is a symbolic link/],
-    [{ type: 'file', options: { file_path: other } }, /other hard links/],
+    [{ type: 'file', options: { file_path: other } }, /several hard links/],
     [{ type: 'file', options: { file_path: 'relative' } }, /absolute/],
     [{ type: 'file', options: { file_path: `${world.directory}/../x` } }, /absolute/],
     [{ type: 'file', options: { file_path: world.directory } }, /./],
