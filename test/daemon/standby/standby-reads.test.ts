@@ -176,11 +176,12 @@ test('a standby does not answer with a change before reads at the active server 
   await writeSecret(pair.active, 'b', { value: 'two' })
   await pair.standby.follow()
   pair.unapplied = 1
-  const { indexRequests } = pair
-  const answer = pair.status({}, path)
-  await eventually(() => pair.indexRequests > indexRequests + 2)
-  pair.unapplied = 0
-  assert.equal(await answer, 200)
+  const visibleFrom = pair.indexRequests + 3
+  pair.onIndexRequest = () => {
+    if (pair.indexRequests === visibleFrom) pair.unapplied = 0
+  }
+  assert.equal(await pair.status({}, path), 200)
+  assert.equal(pair.indexRequests, visibleFrom)
   pair.unapplied = 1
   assert.equal(await pair.status({}, path), undefined)
   assert.equal(await pair.status(OLD, path), 200)

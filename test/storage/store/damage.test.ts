@@ -158,6 +158,7 @@ test('a second process is refused until the first one has ended', async (t) => {
   child.stdout.on('data', (bytes: Buffer) => (said += bytes.toString()))
   await eventually(() => said.length > 0)
   await assert.rejects(SqliteStore.open(path), /in use by another process/)
+  assert.deepEqual([child.exitCode, child.signalCode], [null, null])
   child.kill('SIGKILL')
   await once(child, 'close')
   const store = await SqliteStore.open(path)
