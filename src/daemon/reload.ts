@@ -27,6 +27,7 @@ export function applyConfig(
   const authorizer = authorizerOf(loaded, running.rootToken)
   const tls = readTlsFiles(loaded.tls)
   const log = running.log.prepare(loaded)
+  const certificate = running.listener?.certificate
   try {
     if (tls) running.listener?.setTls(tls)
   } catch (error) {
@@ -38,5 +39,7 @@ export function applyConfig(
   running.listener?.setHosts(hostNamesOf(taken.config))
   running.host?.followers.setLimit(taken.config.limits.httpMaxFollowers)
   log.commit()
-  return { ...taken, authorizer }
+  // The file may have changed, and the setting not.
+  const isRenewed = running.listener?.certificate !== certificate && !taken.applied.includes('tls.cert_file')
+  return { ...taken, applied: isRenewed ? [...taken.applied, 'tls.cert_file'] : taken.applied, authorizer }
 }

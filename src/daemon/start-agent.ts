@@ -277,7 +277,7 @@ class Agent implements Running {
       config: () => this.config,
       http: () => listener.certificate,
       cluster: () => this.#secrets?.replication.certificates ?? [],
-      natsServerExpiryMs: () => this.#cluster?.natsServer.expiryMs,
+      natsServerExpiryMs: () => (this.#cluster?.connection.isConnected ? this.#cluster.natsServer.expiryMs : undefined),
     })
     this.#undo.defer(() => this.certificates?.stop())
   }

@@ -39,6 +39,8 @@ export interface HaServerOptions {
   readonly serverId: string
   readonly version: string
   readonly addresses: () => { readonly api: string; readonly cluster: string }
+  /** Time of the newest complete snapshot, in milliseconds since the epoch; 0: never. */
+  readonly snapshotAtMs?: () => number
   readonly logger: Logger
   readonly nowMs?: () => number
   readonly wallMs?: () => number

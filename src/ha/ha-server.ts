@@ -150,7 +150,18 @@ export class HaServer {
 
   /** Cluster addresses of the other members, as they have reported them. */
   get otherClusterAddresses(): readonly string[] {
-    return this.#parts?.reports.otherClusterAddresses ?? []
+    const addresses = this.#parts?.reports.others.map(({ clusterAddress }) => clusterAddress) ?? []
+    return addresses.filter((address) => address !== '')
+  }
+
+  /** Other members that have stopped to report. Empty while this server cannot read the reports. */
+  get lostMembers(): readonly MemberState[] {
+    return this.#parts?.reports.lost ?? []
+  }
+
+  /** Time of the newest complete snapshot that another member knows; 0: never. */
+  get newestSnapshotMs(): number {
+    return Math.max(0, ...(this.#parts?.reports.others ?? []).map(({ snapshotAtMs }) => snapshotAtMs))
   }
 
   /** Rejects with a Refusal while NATS does not respond. */
@@ -448,13 +459,14 @@ export class HaServer {
   }
 
   #state(): MemberState {
-    const { addresses, core, name, serverId, store, version } = this.#options
+    const { addresses, core, name, serverId, snapshotAtMs = () => 0, store, version } = this.#options
     const passive = core.lacksKey ? 'sealed' : core.state === 'unsealed' ? 'standby' : core.state
     const state = this.#phase === 'active' ? 'active' : passive
     const { api: apiAddress, cluster: clusterAddress } = addresses()
     const { applied } = this.positions
     const row = store.position().sequence
-    return { name, serverId, apiAddress, clusterAddress, version, state, row, applied, atMs: this.#wallMs() }
+    const [atMs, snapshotMs] = [this.#wallMs(), snapshotAtMs()]
+    return { name, serverId, apiAddress, clusterAddress, version, state, row, applied, atMs, snapshotAtMs: snapshotMs }
   }
 
   #setPhase(phase: HaPhase): void {

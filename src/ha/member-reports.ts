@@ -1,6 +1,10 @@
-/** The states of the members in the key-value bucket: each member reports its own, and the active server trims the stream by them. */
+/**
+ * The states of the members in the key-value bucket: each member reports its own and reads those of the others. The active server trims the
+ * stream by them, and each member reports which others are lost.
+ */
 import { TIMINGS } from '../cluster/nats/timings.ts'
-import type { HaBucket, MemberState } from './lease/lease.ts'
+import type { Logger } from '../platform/log.ts'
+import { type HaBucket, isReporting, MEMBER_LOST_MS, type MemberState } from './lease/lease.ts'
 import type { CommitStream } from './stream/commit-stream.ts'
 
 const TRIM_MS = 60_000
@@ -18,6 +22,7 @@ export interface MemberReportsOptions {
   /** Whether this server trims the stream. */
   readonly isServing: () => boolean
   readonly wallMs: () => number
+  readonly logger: Pick<Logger, 'info' | 'warn'>
   readonly warn: (message: string, error: unknown) => void
 }
 
@@ -26,8 +31,13 @@ export class MemberReports {
   #reporting: NodeJS.Timeout | undefined
   #trimming: NodeJS.Timeout | undefined
   #isStopped = false
-  /** Of the members at the last report. */
-  otherClusterAddresses: readonly string[] = []
+  /** Names of the members whose loss was logged. */
+  readonly #logged = new Set<string>()
+  #startedMs = 0
+  /** The other members at the last report. */
+  others: readonly MemberState[] = []
+  /** Those of them that have stopped to report. Empty while the reports cannot be read. */
+  lost: readonly MemberState[] = []
 
   constructor(options: MemberReportsOptions) {
     this.#options = options
@@ -35,6 +45,7 @@ export class MemberReports {
 
   start(): void {
     const { isServing, warn } = this.#options
+    this.#startedMs = performance.now()
     void this.#report()
     this.#trimming = setInterval(() => {
       if (isServing()) this.#trim().catch((error: unknown) => warn('commit stream not trimmed, retrying', error))
@@ -52,14 +63,33 @@ export class MemberReports {
     try {
       const own = self()
       await bucket.writeMember(own)
-      const others = (await bucket.members()).filter(({ name }) => name !== own.name)
-      this.otherClusterAddresses = others
-        .map(({ clusterAddress }) => clusterAddress)
-        .filter((address) => address !== '')
+      this.others = (await bucket.members()).filter(({ name }) => name !== own.name)
+      this.#findLost()
     } catch (error) {
+      this.lost = []
       warn('member state not reported, retrying', error)
     }
     if (!this.#isStopped) this.#reporting = setTimeout(() => void this.#report(), TIMINGS.haReportMs).unref()
+  }
+
+  /** Not directly after the start: servers that start together have not reported yet. */
+  #findLost(): void {
+    if (performance.now() - this.#startedMs < MEMBER_LOST_MS) return
+    const { logger, wallMs } = this.#options
+    this.lost = this.others.filter((member) => !isReporting(member, wallMs()))
+    const lostNames = new Set(this.lost.map(({ name }) => name))
+    for (const { atMs, name } of this.lost) {
+      if (!this.#logged.has(name)) {
+        logger.warn('HA member lost', { server: name, last_report: new Date(atMs).toISOString() })
+      }
+      this.#logged.add(name)
+    }
+    for (const name of this.#logged) {
+      if (lostNames.has(name)) continue
+      this.#logged.delete(name)
+      const isKnown = this.others.some((other) => other.name === name)
+      logger.info(isKnown ? 'HA member returned' : 'HA member removed', { server: name })
+    }
   }
 
   /** Removes what every member has applied. */

@@ -44,7 +44,7 @@ export async function openParts(options: HaServerOptions, owner: PartsOwner): Pr
     const follower = new StreamFollower({ ...common, serverId: () => serverId, wallMs })
     const clocks = { nowMs: owner.nowMs, wallMs, coreMs: () => options.core.nowMs() }
     const lease = new ActiveLease({ bucket, self: () => holderOf(options), ...clocks })
-    const reports = new MemberReports({ bucket, stream, self: state, isServing, wallMs, warn })
+    const reports = new MemberReports({ bucket, stream, self: state, isServing, wallMs, logger, warn })
     const streams = [stream.name, bucket.streamName]
     const placement = new LeaderPlacement({ connection, streams, isActive: isServing, warn })
     const monitor = new ReplicaMonitor({ connection, streams, logger, warn })

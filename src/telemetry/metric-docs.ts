@@ -26,7 +26,7 @@ const DOCS = {
   'outpost.build_info': gauge('always 1', 'version', 'commit', 'node'),
   'outpost.config_reloads': counter('reloads of the configuration: `done`, `refused`', 'result'),
   'outpost.certificate_days_left': gauge(
-    'days until it expires, negative afterwards: `http` (the one in use, not the file), `nats`, `nats_server` (as of the last connection), `secrets`, `cluster` (the replication link)',
+    'days until it expires, negative afterwards: `http` (the one in use, not the file), `nats`, `nats_server` (while connected), `secrets`, `cluster` (the replication link)',
     'certificate',
   ),
   'outpost.event_loop.delay_max_seconds': gauge('the largest timer delay of the last 10 to 20 s'),
@@ -226,7 +226,7 @@ const DOCS = {
     'entries found since the core was unsealed that another program changed, removed or put back: refused reads of such entries, and missing entries',
   ),
   'outpost.snapshot.last_success_timestamp_seconds': gauge(
-    'time of the last complete snapshot, 0 for never; its age is `time()` minus this value. Kept across restarts; absent on a DR secondary, which saves no snapshots',
+    'time of the last complete snapshot, 0 for never; its age is `time()` minus this value. Kept across restarts, and the same on all servers of a highly available core; absent on a DR secondary, which saves no snapshots',
   ),
   'outpost.snapshot.scheduled.interval_seconds': gauge('configured interval of scheduled snapshots'),
   'outpost.snapshot.scheduled.last_success_timestamp_seconds': gauge(

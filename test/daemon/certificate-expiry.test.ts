@@ -27,6 +27,8 @@ test('the certificate of a NATS server that connects later, or is renewed, is re
   natsServerMs = Date.now() + 90 * DAY_MS
   assert.deepEqual(expiry.warnings, [])
   assert.equal(expiry.families()[0]?.points[0]?.value, 90)
+  natsServerMs = undefined
+  assert.deepEqual([expiry.warnings, expiry.families()], [[], []], 'without a connection it is not known')
   assert.deepEqual(
     lines.map(({ fields, level, message }) => [level, message, fields['certificate']]),
     [

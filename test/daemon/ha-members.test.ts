@@ -19,6 +19,7 @@ function stateOf(name: string, more: Partial<MemberState> = {}): MemberState {
     state: 'standby',
     row: 8,
     applied: 0,
+    snapshotAtMs: 0,
     atMs,
     ...more,
   }

@@ -52,6 +52,15 @@ test('a NATS server that does not store the commit stream is a warning with its 
   assert.equal(valueOf(metrics.families(), 'outpost.ha.missing_replicas'), 1)
 })
 
+test('a lost server of the cluster is a warning of the others', async (t) => {
+  const ha = new ScriptedHa()
+  const { core } = await CoreWorld.open(t, { ha })
+  ha.lostMembers = [{ name: 's3', lastSeenMs: ACTIVE_SINCE_MS }]
+  assert.deepEqual(haWarnings(core), [
+    'server "s3" of the secrets core is lost, last report 2026-01-02T03:04:05.678Z: start it, or remove it with "outpost operator members remove s3"',
+  ])
+})
+
 test('an unreadable list of members removes its metrics only', async () => {
   const ha = new ScriptedHa()
   const metrics = new HaMetrics(ha)
@@ -103,6 +112,29 @@ async function probedState(more: object) {
   probe.stop()
   return [probe.state.ok, probe.state.reason]
 }
+
+test('the state of the core is starting until the first connection to NATS, and outdated after a later one', async () => {
+  let isConnected = false
+  const body = JSON.stringify({ initialized: true, sealed: false, standby: true, ha_connection_healthy: true })
+  const probe = new SecretsCoreProbe({
+    requestHealth: async () => {
+      if (!isConnected) throw new Error('not connected')
+      return new WholeAnswer(429, {}, body)
+    },
+    coreNames: () => [],
+    isConnected: () => isConnected,
+  })
+  probe.start()
+  await setImmediate()
+  probe.stop()
+  assert.equal(probe.state.reason, 'not connected to NATS')
+  isConnected = true
+  assert.equal(probe.state.reason, 'starting')
+  isConnected = false
+  assert.equal(probe.state.reason, 'not connected to NATS')
+  isConnected = true
+  assert.match(probe.state.reason, /^connected to NATS again/)
+})
 
 test('a server without a core accepts a standby that forwards, and no other one', async () => {
   assert.deepEqual(await probedState({ ha_connection_healthy: true }), [

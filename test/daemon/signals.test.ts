@@ -5,7 +5,6 @@ import type { AnyFamily } from '../../src/telemetry/metric.ts'
 import { replicationFamilies } from '../../src/daemon/monitoring/dr-metrics.ts'
 import { SecretsMetrics } from '../../src/daemon/modules/secrets-metrics.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { recordingLogger } from '../helpers/recording-logger.ts'
 
 function valueOf(families: readonly AnyFamily[], name: string): unknown {
   return families.find((family) => family.name === `outpost.${name}`)?.points[0]?.value
@@ -13,7 +12,7 @@ function valueOf(families: readonly AnyFamily[], name: string): unknown {
 
 test('a sealed core exports no counts of tokens, leases and refusals from before the seal', async (t) => {
   const world = await CoreWorld.open(t)
-  const metrics = new SecretsMetrics({ core: world.core, store: world.store, logger: recordingLogger([]) })
+  const metrics = new SecretsMetrics({ core: world.core, store: world.store, snapshotTime: { atMs: 0 } })
   await metrics.refresh()
   const open = metrics.families(1)
   assert.deepEqual([valueOf(open, 'secrets.sealed'), valueOf(open, 'secrets.active')], [0, 1])

@@ -94,6 +94,33 @@ test('a member without NATS stops serving before another one is active, and its 
   await assert.rejects(late, (error) => error instanceof StoreError && error.kind === 'standby')
 })
 
+test('members report a lost member, its return, and the time of the newest snapshot', async (t) => {
+  const nats = await startJetStream(t)
+  const a = await HaTestMember.start(t, nats, 'a')
+  await initialized(a)
+  await a.active()
+  const b = await HaTestMember.start(t, nats, 'b')
+  await b.has('core/keyring', 'ring')
+  const lost = () => a.server.lostMembers.map(({ name }) => name)
+  const logged = () => a.lines.filter(({ message }) => message.startsWith('HA member')).map(({ message }) => message)
+  b.snapshotAtMs = 1234
+  await eventually(() => a.server.newestSnapshotMs === 1234)
+  assert.deepEqual([lost(), logged()], [[], []])
+
+  await b.end()
+  await eventually(() => lost().length > 0)
+  assert.deepEqual([lost(), logged()], [['b'], ['HA member lost']])
+  assert.equal(a.server.newestSnapshotMs, 1234, 'a lost member has saved the snapshot')
+  const returned = await HaTestMember.start(t, nats, 'b')
+  await eventually(() => lost().length === 0)
+  assert.deepEqual(logged(), ['HA member lost', 'HA member returned'])
+  await returned.end()
+  await eventually(() => lost().length > 0)
+  await a.server.removeMember('b')
+  await eventually(() => logged().at(-1) === 'HA member removed')
+  assert.deepEqual(lost(), [])
+})
+
 test('NATS without a majority is a fault of each member, which ends with it', async (t) => {
   const nats = await startJetStream(t)
   const a = await HaTestMember.start(t, nats, 'a')

@@ -27,6 +27,8 @@ export class HaTestMember {
   readonly store: SqliteStore
   readonly server: HaServer
   readonly lines: LogLine[] = []
+  /** Time of the newest snapshot that this member knows. */
+  snapshotAtMs = 0
   readonly core: { state: HaCore['state']; isOpen: boolean; opened: number; nowMs: number; clockMs: number }
   connection: NatsConnection | undefined
   /** Rejects connections while true. */
@@ -79,6 +81,7 @@ export class HaTestMember {
       serverId: `run-of-${name}`,
       version: '0.0.0',
       addresses: () => ({ api: `http://${name}`, cluster: '' }),
+      snapshotAtMs: () => this.snapshotAtMs,
       logger: recordingLogger(this.lines),
     })
   }

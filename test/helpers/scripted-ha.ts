@@ -27,6 +27,7 @@ export class ScriptedHa implements HaSide {
   applied = 38
   takeovers = 0
   trouble: string | undefined
+  lostMembers: HaSide['lostMembers'] = []
   missingReplicas: HaSide['missingReplicas'] = []
   list: readonly HaMember[] | Error
   readonly calls: string[] = []

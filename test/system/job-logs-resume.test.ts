@@ -7,13 +7,17 @@ import { test } from 'node:test'
 import { OUTPOST, start } from '../cli/outpost-process.ts'
 import { makeAllocation } from '../helpers/allocation.ts'
 import { allocIdOf, startCluster } from '../helpers/cluster.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { TIMINGS } from '../../src/cluster/nats/timings.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 /** Lines of each log between two events. */
 const LINES = 200
-const PHASES = 4
+const PHASES = 5
 
-test('following a job resumes exactly after a break of the server and of a host', { timeout: 240_000 }, async (t) => {
+test('following a job resumes exactly after a break of the server, of a host and of NATS', {
+  timeout: 240_000,
+}, async (t) => {
   const world = await startCluster(t, { hosts: 2 })
   const ids = [allocIdOf(0), allocIdOf(1)] as const
   for (const at of [0, 1]) {
@@ -89,6 +93,15 @@ test('following a job resumes exactly after a break of the server and of a host'
   finishLine()
   write()
   await Promise.all([world.server().start(), member.start()])
+  finishLine()
+  await arrived(4 * LINES + 4)
+  const outages = stderr.length
+  await world.nats.kill()
+  write()
+  await eventually(() => /log failed: 50[34]/.test(stderr.slice(outages)), 'NATS is missing')
+  // The server retries meanwhile.
+  await sleep(2 * TIMINGS.logRetryMs)
+  await world.nats.restart()
   finishLine()
   await arrived(PHASES * LINES + PHASES)
   following.child.kill('SIGINT')

@@ -104,6 +104,7 @@ test('a new certificate is used after SIGHUP, and an invalid one is refused', as
   assert.equal(await escapeLine(agent.port, ca), 'first', 'nothing changes by itself')
   await reload('configuration reloaded')
   assert.equal(await escapeLine(agent.port, ca), 'second')
+  assert.match(agent.stderr(), /configuration reloaded.*tls\.cert_file/)
   const broken = [
     ['server.pem', 'not a certificate'],
     ['server.pem', file('first.pem')],

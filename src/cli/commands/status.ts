@@ -6,6 +6,7 @@ import {
   type CoreResponse,
   coreOf,
   coreOptions,
+  STATUS_TIMEOUT_MS,
   unsealStep,
   type ReadyResponse,
   readinessOf,
@@ -27,6 +28,7 @@ export function statusCommand(name: string): Command {
     details: [
       'Exit code 0: all checks pass; 2: sealed or not initialized; 1: a check fails, the server is not reachable,',
       'or the command line is invalid. An agent without secrets uses 0 and 1 only.',
+      'A server that does not respond within 10 s is not reachable.',
     ].join('\n'),
     options: { ...formatOption, ...coreOptions },
     usageExitCode: 1,
@@ -76,7 +78,7 @@ async function sealStatus(
   io: CommandIo,
 ): Promise<CoreResponse | undefined> {
   try {
-    return await requireResponse(core, { path: 'sys/seal-status' })
+    return await requireResponse(core, { path: 'sys/seal-status', headTimeoutMs: STATUS_TIMEOUT_MS })
   } catch (error) {
     if (readiness && error instanceof AgentRefusal && error.status === 404) return undefined
     // A failing check may be the cause.
@@ -122,7 +124,7 @@ const LEADER_FIELDS = [
 /** Empty if the server does not answer. A sealed server refuses the request only with high availability. */
 async function leaderOf(core: CoreAccess, isSealed: boolean): Promise<Readonly<Record<string, unknown>>> {
   try {
-    const answer = await sendRequest(core, { path: 'sys/leader' })
+    const answer = await sendRequest(core, { path: 'sys/leader', headTimeoutMs: STATUS_TIMEOUT_MS })
     const members = LEADER_FIELDS.map((name) => [name, answer?.fields.value(name)] as const)
     return Object.fromEntries(members.filter(([, value]) => value !== undefined))
   } catch (error) {

@@ -110,6 +110,9 @@ function withFiles(env: NodeJS.ProcessEnv, values: AccessOptions): NodeJS.Proces
   return { ...env, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) }
 }
 
+/** Timeout of requests that a server answers without waiting for anything: a frozen process must not look slow. */
+export const STATUS_TIMEOUT_MS = 10_000
+
 export interface CoreRequest {
   readonly method?: Exclude<AgentRequest['method'], undefined>
   /** Below `/v1/`. */
@@ -117,6 +120,8 @@ export interface CoreRequest {
   readonly query?: Query
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
+  /** Timeout for the response head. */
+  readonly headTimeoutMs?: number
   /** Aborts the request. */
   readonly signal?: AbortSignal
 }
@@ -279,8 +284,11 @@ export interface ReadyResponse {
 }
 
 /** The response of `/v1/agent/ready`; undefined for a server of another program. Throws CommandError. */
-export async function readinessOf(target: AgentTarget): Promise<ReadyResponse | undefined> {
-  const response = await openResponse(target, { path: '/v1/agent/ready' })
+export async function readinessOf(
+  target: AgentTarget,
+  headTimeoutMs = STATUS_TIMEOUT_MS,
+): Promise<ReadyResponse | undefined> {
+  const response = await openResponse(target, { path: '/v1/agent/ready', headTimeoutMs })
   const fields = fieldsOf(parseJson(await responseText(response, target)))
   const [checks, warnings] = [fields.value('checks'), fields.value('warnings')]
   if (!Array.isArray(checks)) return undefined

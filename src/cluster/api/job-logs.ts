@@ -54,7 +54,15 @@ const HOST_BYTES_MAX: number = 64 * 2 ** 30
 const LOG_START_BYTES = 4096
 const NO_SLOT = `at most ${FOLLOWED_MAX} allocations of a job are followed at once, shared among its hosts`
 /** Refusals that a retry may resolve. */
-const RETRYABLE: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
+const RETRYABLE: ReadonlySet<RefusalCode> = new Set([
+  'not_found',
+  'too_many',
+  'unavailable',
+  'no_answer',
+  'not_connected',
+  'not_active',
+  'sealed',
+])
 /** Parameters for the start of a log: an allocation that joins later is read from its beginning. */
 const START_PARAMETERS = ['offset', 'origin', 'tail_lines', 'since']
 /** Parameters of this endpoint, or set for each allocation. */

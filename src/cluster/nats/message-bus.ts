@@ -30,6 +30,8 @@ export interface MessageBus {
   /** Largest payload in bytes. */
   readonly payloadBytesMax: number
   readonly isConnected: boolean
+  /** Why there is no connection, without addresses; undefined while connected and before the first attempt. */
+  readonly disconnectReason?: string | undefined
   /** Calls back after each change of `isConnected`. */
   onChange(listener: (isConnected: boolean) => void): void
   close(): Promise<void>

@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect, PermissionViolationError } from '@nats-io/transport-node'
 import type { Msg, NatsConnection, Status } from '@nats-io/transport-node'
-import { Fault, messageOf } from '../../platform/errors.ts'
+import { errnoOf, Fault, messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import type { BusMessage, BusSubscription, MessageBus } from './message-bus.ts'
 import { type LoginOptions, loginOf, loginSettings } from './nats-login.ts'
@@ -57,6 +57,7 @@ class NatsBus implements MessageBus {
   #discovered: readonly string[] = []
   #connection: NatsConnection | undefined
   #publisher: Publisher | undefined
+  #disconnectReason: string | undefined
   #payloadBytesMax = 1 << 20
 
   constructor(options: NatsOptions) {
@@ -92,6 +93,7 @@ class NatsBus implements MessageBus {
       } catch (error) {
         if (this.#isClosed) return undefined
         const reason = this.#reasonOf(error)
+        this.#disconnectReason = causeOf(error)
         const level = this.#logged.due(`${server} ${reason}`) > 0 ? 'warn' : 'debug'
         this.#logger[level]('cannot connect to NATS, retrying', { server, reason })
       }
@@ -124,6 +126,7 @@ class NatsBus implements MessageBus {
   async #use(connection: NatsConnection): Promise<void> {
     if (this.#isClosed) return connection.close()
     this.#connection = connection
+    this.#disconnectReason = undefined
     this.#publisher = (this.#options.publisherOf ?? publisherOf)(connection)
     this.#logged.clear()
     this.#readServerInfo(connection)
@@ -136,6 +139,7 @@ class NatsBus implements MessageBus {
     if (this.#isClosed) return
     this.#connection = undefined
     this.#publisher = undefined
+    this.#disconnectReason = causeOf(error || undefined)
     this.#logged.clear()
     this.#logger.warn('connection to NATS lost, reconnecting', {
       server,
@@ -174,6 +178,10 @@ class NatsBus implements MessageBus {
 
   get isConnected(): boolean {
     return this.#connection !== undefined
+  }
+
+  get disconnectReason(): string | undefined {
+    return this.#disconnectReason
   }
 
   get payloadBytesMax(): number {
@@ -257,6 +265,18 @@ class NatsBus implements MessageBus {
     await Promise.race([connection.drain().catch(() => undefined), timeout])
     await connection.close()
   }
+}
+
+/** For readiness, which every caller may read: the cause without names and addresses, which the log has. */
+export function causeOf(error: unknown): string {
+  const code = errnoOf(error) ?? errnoOf(error instanceof Error ? error.cause : undefined)
+  if (error === undefined) return 'connection closed'
+  if (code !== undefined && /^E[A-Z]+$/.test(code)) return code
+  const text = messageOf(error)
+  if (/altname/i.test(text)) return 'the certificate of the NATS server is for another name'
+  if (/certificate/i.test(text)) return `TLS: ${text}`
+  if (/authorization|authentication/i.test(text)) return 'the NATS server refuses the login'
+  return /timeout/i.test(text) ? 'no response in time' : 'see the log'
 }
 
 function shuffled<T>(items: readonly T[]): T[] {

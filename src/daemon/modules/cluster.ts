@@ -436,8 +436,13 @@ export class Cluster {
   }
 
   /** Connection to NATS; an in-memory bus is always connected. */
-  get connection(): { readonly isConnected: boolean; readonly reconnects: number } {
-    return { isConnected: this.#bus.isConnected, reconnects: Math.max(0, this.#connections - 1) }
+  get connection(): {
+    readonly isConnected: boolean
+    readonly disconnectReason: string | undefined
+    readonly reconnects: number
+  } {
+    const { disconnectReason, isConnected } = this.#bus
+    return { isConnected, disconnectReason, reconnects: Math.max(0, this.#connections - 1) }
   }
 
   /** Calls between processes in progress. */

@@ -89,13 +89,18 @@ function haState(ha: HaSide): CheckResult {
   return { ok: true, reason: active ? `standby, "${active.name}" is active` : 'standby, waiting for an active server' }
 }
 
-/** Nothing fails without one NATS server, but the loss of another one stops the cluster. */
+/** Nothing fails without one server or one NATS server, but the loss of another one may stop the cluster. */
 export function haWarnings(core: Pick<SecretsCore, 'isSealed' | 'options'> | undefined): string[] {
-  const missing = core?.options.ha?.missingReplicas ?? []
-  return missing.map(
+  const { lostMembers = [], missingReplicas = [] } = core?.options.ha ?? {}
+  const lost = lostMembers.map(
+    ({ lastSeenMs, name }) =>
+      `server "${name}" of the secrets core is lost, last report ${new Date(lastSeenMs).toISOString()}: start it, or remove it with "outpost operator members remove ${name}"`,
+  )
+  const missing = missingReplicas.map(
     ({ reason, server }) =>
       `NATS server "${server}" does not store the commit stream (${reason}): check that it runs, that its disk has space and that JetStream is enabled; after a full disk, restart it`,
   )
+  return [...lost, ...missing]
 }
 
 /** The role among the servers of the cluster; undefined without high availability and while sealed. */

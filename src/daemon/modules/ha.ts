@@ -17,6 +17,7 @@ import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, Call } from '../../platform/operation.ts'
 import type { ReplicationPart } from './dr.ts'
+import type { SnapshotTime } from './snapshot-time.ts'
 import { stateHeader, ReadIndex } from '../standby/read-index.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { hasLimitedUses, StandbyReads } from '../standby/standby-reads.ts'
@@ -45,6 +46,7 @@ export interface HaPartOptions {
   readonly store: SqliteStore
   readonly apiAddress: () => string
   readonly clusterAddress: () => string
+  readonly snapshotTime: SnapshotTime
   /** DR replication, which runs on the active server. */
   readonly replication: () => Pick<ReplicationPart, 'begin' | 'end'>
 }
@@ -90,6 +92,7 @@ export class HaPart implements HaSide {
       },
       version,
       addresses: () => ({ api: apiAddress(), cluster: options.clusterAddress() }),
+      snapshotAtMs: () => options.snapshotTime.learn(this.#server.newestSnapshotMs),
       logger,
     })
     this.routing = new HaRouting({
@@ -279,6 +282,10 @@ export class HaPart implements HaSide {
 
   get takeovers(): number {
     return this.#server.takeovers
+  }
+
+  get lostMembers(): HaSide['lostMembers'] {
+    return this.#server.lostMembers.map(({ atMs, name }) => ({ name, lastSeenMs: atMs }))
   }
 
   get missingReplicas(): HaSide['missingReplicas'] {

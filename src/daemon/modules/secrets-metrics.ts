@@ -2,30 +2,25 @@
  * Metrics of the secrets core: state, store, requests, tokens, leases, audit, snapshots. They are available in every state, also
  * while the core is sealed; only values that are unknown then are absent.
  */
-import { dirname, join } from 'node:path'
 import { Histogram, IntervalValues } from '../../telemetry/histogram.ts'
 import { type AnyFamily, type EngineFamily, type Family, single } from '../../telemetry/metric.ts'
 import type { MetricName } from '../../telemetry/metric-docs.ts'
-import { messageOf } from '../../platform/errors.ts'
-import type { Logger } from '../../platform/log.ts'
-import { replaceFile, readTextIfExists } from '../../platform/program-file.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import { countStoredTokens } from '../../secrets/system/system-usage.ts'
 import { HaMetrics } from './ha-metrics.ts'
 import type { SnapshotSchedule, SnapshotScheduleStatus } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
+import type { SnapshotTime } from './snapshot-time.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
 /** Upper bounds in milliseconds, for disks from fast caches to failing ones. */
 const COMMIT_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000]
 /** Fraction of time for counting tokens. */
 const COUNTING_PART = 0.01
-/** File beside the database with the time of the last snapshot, in milliseconds since the epoch. */
-const SNAPSHOT_FILE = 'snapshot.saved'
 
 export interface SecretsMetricsOptions {
   readonly core: SecretsCore
   readonly store: SqliteStore
-  readonly logger: Logger
+  readonly snapshotTime: Pick<SnapshotTime, 'atMs'>
   readonly schedule?: SnapshotSchedule | undefined
 }
 
@@ -35,8 +30,6 @@ export class SecretsMetrics {
   /** In seconds. */
   readonly #recentCommits = new IntervalValues()
   readonly #ha: HaMetrics | undefined
-  readonly #snapshotFile: string
-  #savedAtMs: number
   #tokens: number | undefined
   #leaseCounts: { readonly leases: number; readonly irrevocable: number } | undefined
   #isCounting = false
@@ -49,21 +42,6 @@ export class SecretsMetrics {
     store.onTransaction = (ms) => {
       this.#commitMs.add(ms)
       this.#recentCommits.add(ms / 1000)
-    }
-    this.#snapshotFile = join(dirname(store.path), SNAPSHOT_FILE)
-    this.#savedAtMs = timeIn(this.#snapshotFile)
-  }
-
-  /** A snapshot was completely sent to its caller. */
-  snapshotSaved(): void {
-    this.#savedAtMs = Date.now()
-    try {
-      replaceFile(this.#snapshotFile, `${this.#savedAtMs}\n`)
-    } catch (error) {
-      const why = messageOf(error)
-      this.#options.logger.warn('snapshot time not saved, an older time will be reported after a restart', {
-        error: why,
-      })
     }
   }
 
@@ -127,11 +105,12 @@ export class SecretsMetrics {
 
   /** None on a DR secondary, which saves no snapshots. */
   #snapshot(): Family[] {
-    if (this.#options.core.isSecondary) return []
+    const { core, schedule, snapshotTime } = this.#options
+    if (core.isSecondary) return []
     const help = 'Time of the last complete snapshot in seconds since the epoch; 0: never.'
     return [
-      single('gauge', 'outpost.snapshot.last_success_timestamp_seconds', help, this.#savedAtMs / 1000),
-      ...scheduleFamilies(this.#options.schedule?.status),
+      single('gauge', 'outpost.snapshot.last_success_timestamp_seconds', help, snapshotTime.atMs / 1000),
+      ...scheduleFamilies(schedule?.status),
     ]
   }
 
@@ -306,15 +285,6 @@ function gaugeOf(name: MetricName, help: string, read: () => number | undefined)
 }
 
 /** The time in a file in milliseconds; 0 without a valid time. */
-function timeIn(file: string): number {
-  try {
-    const time = Number((readTextIfExists(file) ?? '').trim())
-    return Number.isSafeInteger(time) && time > 0 ? time : 0
-  } catch {
-    return 0
-  }
-}
-
 /** 1 or 0. */
 function state(name: 'initialized' | 'sealed' | 'active', help: string, value: boolean): Family {
   return single('gauge', `outpost.secrets.${name}`, help, Number(value))

@@ -17,6 +17,7 @@ import { developmentKey } from '../setup/files.ts'
 import { ReplicationPart } from './dr.ts'
 import type { HaPart } from './ha.ts'
 import { SecretsMetrics } from './secrets-metrics.ts'
+import { SnapshotTime } from './snapshot-time.ts'
 import { apiUrlOf, sanitizedSettings } from '../setup/settings.ts'
 import { systemClock } from '../../platform/clock.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
@@ -80,6 +81,7 @@ export class SecretsModule {
   /** The segments of a path that may be logged verbatim. */
   readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
+  readonly #snapshotTime: SnapshotTime
   readonly #seal: Seal
   readonly #rollbackCheck: RollbackCheck
   readonly #logger: Logger
@@ -141,6 +143,8 @@ export class SecretsModule {
     }
     this.#store = store
     this.#logger = logger
+    const snapshotTime = new SnapshotTime(store.path, logger)
+    this.#snapshotTime = snapshotTime
     this.#rollbackCheck = new RollbackCheck(store)
     // A member of an HA cluster gets what its database lacks from the commit stream.
     const warning = config.server.ha.enabled ? undefined : this.#rollbackCheck.warning
@@ -177,6 +181,7 @@ export class SecretsModule {
           store,
           apiAddress,
           clusterAddress: () => this.replication.clusterAddress,
+          snapshotTime,
           replication: () => this.replication,
         },
         () => this.core,
@@ -200,13 +205,13 @@ export class SecretsModule {
     })
     const save: SnapshotSource = (out, signal) => saveSnapshot(store, out, { signal, programVersion: version })
     this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot, save)
-    this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
+    this.metrics = new SecretsMetrics({ core: this.core, store, snapshotTime, schedule: this.schedule })
     const routed = (operation: AnyOperation) => this.ha?.routing.routed(operation) ?? operation
     this.operations = secretsOperations(this.core).map(routed)
     this.snapshots = snapshotOperations(this.core, {
       save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
-      onSaved: () => this.metrics.snapshotSaved(),
+      onSaved: () => snapshotTime.saved(),
     }).map(routed)
     // A standby forwards them to the active server.
     const forMembers = this.ha ? this.snapshots : []
@@ -238,7 +243,7 @@ export class SecretsModule {
       reasonToSkip: () => this.#reasonToSkipSnapshot(),
       clock: systemClock,
       logger: this.#logger.named('snapshot'),
-      onSaved: () => this.metrics.snapshotSaved(),
+      onSaved: () => this.#snapshotTime.saved(),
     })
   }
 

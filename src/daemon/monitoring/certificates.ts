@@ -22,7 +22,7 @@ interface ExpiryParts {
   readonly http: () => string | undefined
   /** PEM of the certificates of the replication link. */
   readonly cluster: () => readonly string[]
-  /** Of the last connected NATS server. */
+  /** Of the connected NATS server; undefined without a connection, because the next server may present another certificate. */
   readonly natsServerExpiryMs: () => number | undefined
 }
 

@@ -84,7 +84,10 @@ function diskState(disk: DiskSpace): CheckResult {
 }
 
 function natsState({ connection }: Cluster): CheckResult {
-  return connection.isConnected ? { ok: true, reason: 'connected' } : { ok: false, reason: 'not connected to NATS' }
+  const { disconnectReason, isConnected } = connection
+  if (isConnected) return { ok: true, reason: 'connected' }
+  const because = disconnectReason === undefined ? '' : `: ${disconnectReason}`
+  return { ok: false, reason: `not connected to NATS${because}` }
 }
 
 function storageState(fault: FileFault | undefined): CheckResult {

@@ -28,6 +28,7 @@ export class SecretsCoreProbe {
   readonly #stopping = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #result: CheckResult = { ok: false, reason: STARTING }
+  #hasBeenConnected = false
   #activeAtMs = Number.NEGATIVE_INFINITY
 
   constructor(options: SecretsCoreProbeOptions) {
@@ -45,9 +46,14 @@ export class SecretsCoreProbe {
 
   /** For the check `secrets_core`. */
   get state(): CheckResult {
-    if (this.#options.isConnected()) return this.#result
-    // Outdated after the next connection, until the core has answered again.
-    this.#result = { ok: false, reason: 'connected to NATS again, requesting the state of the secrets core' }
+    if (this.#options.isConnected()) {
+      this.#hasBeenConnected = true
+      return this.#result
+    }
+    // Outdated after the next connection, until the core has responded again.
+    if (this.#hasBeenConnected) {
+      this.#result = { ok: false, reason: 'connected to NATS again, requesting the state of the secrets core' }
+    }
     return { ok: false, reason: 'not connected to NATS' }
   }
 
@@ -58,7 +64,7 @@ export class SecretsCoreProbe {
   }
 
   async #probe(): Promise<void> {
-    const { coreNames, requestHealth } = this.#options
+    const { coreNames, isConnected, requestHealth } = this.#options
     const known = coreNames().map((name) => `"${name}"`)
     const core = known.length === 0 ? 'the secrets core' : `the secrets core of server ${known.join(' or ')}`
     try {
@@ -70,6 +76,7 @@ export class SecretsCoreProbe {
       else if (isDrSecondary(health) && nowMs - this.#activeAtMs < ACTIVE_VALID_MS) return
       this.#result = fault === undefined ? { ok: true, reason: `${core} is active` } : { ok: false, reason: fault }
     } catch {
+      if (!isConnected()) return
       const next = 'start it, or restore its connection to NATS'
       const which = known.length === 0 ? 'no server with a secrets core is connected' : `${core} does not respond`
       this.#result = { ok: false, reason: `${which}, next: ${next}` }

@@ -56,6 +56,8 @@ const MEMBER = v.object({
   /** Sequence of the newest applied message of the commit stream. */
   applied: count,
   atMs: count,
+  /** Time of the newest complete snapshot that the member knows; 0: never. Absent in reports of earlier versions. */
+  snapshotAtMs: v.optional(count, 0),
 })
 export type MemberState = v.InferOutput<typeof MEMBER>
 

@@ -40,6 +40,8 @@ export interface HaSide {
   readonly applied: number
   /** Why this server cannot become active or follow the stream, such as without NATS or after a failed takeover; undefined when healthy. */
   readonly trouble: string | undefined
+  /** Other servers without a report for 10 s, by name. Empty while this server cannot read the reports. */
+  readonly lostMembers: readonly Pick<HaMember, 'name' | 'lastSeenMs'>[]
   /** NATS servers that do not store the newest messages of the commit stream. Empty while that is not known. */
   readonly missingReplicas: readonly { readonly server: string; readonly reason: string }[]
   members(): Promise<readonly HaMember[]>

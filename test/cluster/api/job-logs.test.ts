@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { FrameLabeler } from '../../../src/cluster/api/frame-labeler.ts'
-import { Refusal } from '../../../src/platform/errors.ts'
+import { Refusal, type RefusalCode } from '../../../src/platform/errors.ts'
 import { idOf, startFleetServer } from '../../helpers/fleet-server.ts'
 import { identity } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -250,6 +250,28 @@ test('a log that breaks is resumed at its last cursor, and without cursors it ha
   await eventually(() => plain.heard.text.includes('{}')) // it goes on without this log
   assert.deepEqual(plain.said(), ['01 one', '01 log failed: 504 the node does not answer'])
   assert.equal(asked.length, 1)
+})
+
+test('a log that breaks with NATS, or while the core is sealed, is resumed at its last cursor', async (t) => {
+  const failures: RefusalCode[] = ['no_answer', 'not_connected', 'not_active', 'sealed']
+  const { logs } = nodes(async function* ({ raw, signal }) {
+    const cursor = raw.query.find(([name]) => name === 'cursor')?.[1]
+    const failure = cursor === 'one' ? failures.shift() : undefined
+    if (failure && failure !== 'no_answer') throw new Refusal(failure, 'try again')
+    yield { status: 200 }
+    if (failure) throw new Refusal(failure, 'the node does not answer')
+    if (cursor === 'one') yield withCursor('two', 'two')
+    else {
+      yield withCursor('one', 'one')
+      throw new Refusal('no_answer', 'the node does not answer')
+    }
+    await waitFor(signal)
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const follower = await follow(t, server, 'follow&cursor=')
+  await eventually(() => follower.said().includes('01 two'))
+  assert.deepEqual(failures, [])
 })
 
 test('an allocation that is removed and added again is followed once, from the beginning if its log has ended', async (t) => {

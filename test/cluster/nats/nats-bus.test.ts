@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
+import { causeOf, openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import { ClientPublisher, type Publisher, publisherOf, SocketPublisher } from '../../../src/cluster/nats/publisher.ts'
 import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
@@ -41,6 +41,36 @@ test('one of several servers is enough, and another one is used after its failur
     bus.publish('outpost.test', NOTHING)
     return heard > 0
   })
+})
+
+test('the reason for a missing connection contains no address, and ends with it', async (t) => {
+  const server = await startNatsServer(t)
+  const { bus, count } = await busTo(t, server.url)
+  await eventually(() => bus.isConnected)
+  assert.equal(bus.disconnectReason, undefined)
+  await server.kill()
+  await eventually(() => count('cannot connect to NATS, retrying') > 0)
+  assert.equal(bus.disconnectReason, 'ECONNREFUSED')
+  const guarded = await startNatsServer(t, 'authorization { user: a, password: b }')
+  const refused = await busTo(t, guarded.url)
+  await eventually(() => refused.bus.disconnectReason !== undefined)
+  assert.equal(refused.bus.disconnectReason, 'the NATS server refuses the login')
+})
+
+function tls(code: string, message: string): string {
+  return causeOf(Object.assign(new Error(message), { code }))
+}
+
+test('a failed TLS handshake is a reason for a missing connection', () => {
+  assert.equal(tls('CERT_HAS_EXPIRED', 'certificate has expired'), 'TLS: certificate has expired')
+  assert.equal(tls('DEPTH_ZERO_SELF_SIGNED_CERT', 'self-signed certificate'), 'TLS: self-signed certificate')
+  const other = tls('ERR_TLS_CERT_ALTNAME_INVALID', "Host: 10.0.0.1. is not in the cert's altnames: DNS:nats")
+  assert.equal(other, 'the certificate of the NATS server is for another name')
+  assert.equal(
+    causeOf(new Error('connection failed', { cause: Object.assign(new Error('x'), { code: 'ETIMEDOUT' }) })),
+    'ETIMEDOUT',
+  )
+  assert.equal(causeOf(new Error('10.0.0.1 is odd')), 'see the log')
 })
 
 /** The servers that a new client discovers. */

@@ -1,6 +1,6 @@
 /** Shared by the commands for DR replication: API paths, requests, rounded times. */
 import { shortDuration } from '../../../../platform/duration.ts'
-import { sendRequest, type CoreAccess, requireResponse } from '../../../core/core-access.ts'
+import { sendRequest, type CoreAccess, requireResponse, STATUS_TIMEOUT_MS } from '../../../core/core-access.ts'
 import { CommandError, type CommandIo } from '../../../framework/define-command.ts'
 import { escapeLine } from '../../../framework/terminal-escapes.ts'
 import { type JsonFields, fieldsOf, isJsonObject } from '../../../output/json.ts'
@@ -10,7 +10,7 @@ export const GENERATION = `${DR}/secondary/generate-operation-token`
 
 /** The replication status. */
 export async function drStatus(core: CoreAccess): Promise<{ readonly body: unknown; readonly fields: JsonFields }> {
-  const { fields } = await requireResponse(core, { path: `${DR}/status` })
+  const { fields } = await requireResponse(core, { path: `${DR}/status`, headTimeoutMs: STATUS_TIMEOUT_MS })
   const body = fields.value('data')
   return { body, fields: fieldsOf(body) }
 }
