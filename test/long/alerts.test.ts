@@ -173,11 +173,18 @@ const haSeries = (name: string, values: string, more = '') => ({
   series: `outpost_ha_${name}{job="outpost",instance="a"${more}}`,
   values,
 })
-const haFiring = (eval_time: string, ...alerts: readonly string[]) => ({
-  expr: 'count by (alertname) (ALERTS{alertstate="firing"}) ^ 0',
-  eval_time,
-  exp_samples: alerts.map((name) => ({ labels: `{alertname="OutpostHa${name}"}`, value: 1 })),
-})
+/** Expects these alerts, whose names begin with `prefix`, and no others. */
+function firingAlerts(prefix: string, eval_time: string, alerts: readonly string[]) {
+  return {
+    expr: 'count by (alertname) (ALERTS{alertstate="firing"}) ^ 0',
+    eval_time,
+    exp_samples: alerts.map((name) => ({ labels: `{alertname="${prefix}${name}"}`, value: 1 })),
+  }
+}
+
+const haFiring = (evalTime: string, ...alerts: readonly string[]) => firingAlerts('OutpostHa', evalTime, alerts)
+const certificatesFiring = (evalTime: string, ...alerts: readonly string[]) =>
+  firingAlerts('OutpostCertificate', evalTime, alerts)
 
 test('the alerts of high availability fire for their states, and none for a cluster with a short takeover', (t) => {
   try {
@@ -194,6 +201,22 @@ test('the alerts of high availability fire for their states, and none for a clus
   ]
   const promql_expr_test = [haFiring('15m'), haFiring('30m', 'NoActive', 'MemberLost', 'ReplicaMissing', 'StandbyLags')]
   promtool(workDirectory(t), 'high availability', [{ interval: '1m', input_series, promql_expr_test }])
+})
+
+test('a certificate that expires is a ticket, and one that has expired is a page only', (t) => {
+  try {
+    execFileSync('promtool', ['--version'], { stdio: 'ignore' })
+  } catch {
+    return t.skip('needs promtool: apt-get install prometheus')
+  }
+  const series = 'outpost_certificate_days_left{certificate="http",instance="a"}'
+  const promql_expr_test = [
+    certificatesFiring('90m'),
+    certificatesFiring('190m', 'Expires'),
+    certificatesFiring('290m', 'Expired'),
+  ]
+  const input_series = [{ series, values: '40x99 20x99 -1x99' }]
+  promtool(workDirectory(t), 'certificates', [{ interval: '1m', input_series, promql_expr_test }])
 })
 
 interface Places {
