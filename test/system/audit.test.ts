@@ -232,7 +232,8 @@ test('a reload reopens the audit file; a failing device is reported by readiness
   assert.equal(kept.status, 500, 'nor can it be disabled')
   assert.deepEqual(await audit(), {
     state: 'failing',
-    reason: 'requests are refused, audit device write failed: file/ failed',
+    reason:
+      'requests are refused, audit device write failed: file/ has content that was not written by an audit device: use another file',
   })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
   const value = async (name: string) => (await metricsOf(agent)).value(name, { device: 'file/' }) ?? 0

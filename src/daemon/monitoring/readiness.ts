@@ -133,10 +133,10 @@ function auditState(core: SecretsCore): CheckResult {
     : { ok: false, reason: `requests are refused, ${reason}` }
 }
 
-/** Name and error code of each device that has not recorded its last line. */
+/** Name and reason of each device that has not recorded its last line. */
 function failingDevices(core: SecretsCore): string[] {
   const failing = (core.audit?.states ?? []).filter(({ fault }) => fault !== undefined)
-  return failing.map(({ faultCode = 'failed', path }) => `${path} ${faultCode}`)
+  return failing.map(({ path, reason = 'failed' }) => `${path} ${reason}`)
 }
 
 /** While all devices fail, the check does. */

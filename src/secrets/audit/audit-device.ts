@@ -5,11 +5,11 @@
  * A break of the chain (`brokenChain`) fails readiness until an operator acknowledges it.
  */
 import { KeyedHash } from '../../platform/keyed-hash.ts'
-import { Fault } from '../../platform/errors.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { FileFinding, LineSink } from './audit-file.ts'
 import type { LineFormat } from './audit-record.ts'
 import type { ChainBreak, DeviceChain } from './device-chain.ts'
+import { DeviceFault } from './device-fault.ts'
 
 /** Characters in the queue of one device */
 const QUEUED_LENGTH_MAX = 64 << 20
@@ -124,7 +124,7 @@ export class AuditDevice {
   async record(json: string): Promise<void> {
     if (this.#isClosing || this.#queuedLength + json.length > QUEUED_LENGTH_MAX) {
       this.failures++
-      throw new Fault(`the audit device ${this.path} is ${this.#isClosing ? 'closed' : 'too slow'}`)
+      throw new DeviceFault(`the audit device ${this.path}`, this.#isClosing ? 'is closed' : 'is too slow')
     }
     this.#queuedLength += json.length
     await new Promise<void>((resolve, reject) => {

@@ -35,9 +35,10 @@ import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { DiskReserve } from '../../platform/disk-reserve.ts'
 import { accessFault } from '../../platform/program-file.ts'
-import { Fault, isErrno } from '../../platform/errors.ts'
+import { isErrno } from '../../platform/errors.ts'
 import { type ChainHead, headOf } from './audit-chain.ts'
 import type { ChainBreak, DeviceChain, FileEnd } from './device-chain.ts'
+import { DeviceFault } from './device-fault.ts'
 
 const writeAsync = promisify(write)
 const syncAsync = promisify(fdatasync)
@@ -56,6 +57,7 @@ const LINE_BYTES_MAX = 256 << 20
 /** Rotated files whose last lines are read after a start */
 const ROTATED_FILES_MAX = 1000
 const NEWLINE = 10
+const FOREIGN_CONTENT = 'has content that was not written by an audit device: use another file'
 export const RESERVE_SUFFIX = '.reserve'
 
 /** A result of `check`. `emptied`: truncated to size 0. `removed`: deleted, or renamed and then deleted. */
@@ -125,7 +127,7 @@ export class AuditFile implements LineSink {
   }
 
   check(chain: DeviceChain, isWritePending: boolean): FileFinding | undefined {
-    if (this.#isClosed) throw new Fault('the audit device is closed')
+    if (this.#isClosed) throw new DeviceFault('the audit device', 'is closed')
     if (this.#isWriting) return undefined
     const open = this.#open
     const named = statSync(this.#options.path, { throwIfNoEntry: false })
@@ -141,7 +143,7 @@ export class AuditFile implements LineSink {
 
   async write(lines: readonly string[], chain: DeviceChain): Promise<void> {
     const open = this.#open
-    if (!open) throw new Fault('the audit file is not open')
+    if (!open) throw new DeviceFault('the audit file', 'is not open')
     const { heads, text } = chain.append(lines, this.#options.prefix)
     const bytes = Buffer.from(text)
     this.#isWriting = true
@@ -327,7 +329,7 @@ function openOrFault(path: string): number {
   try {
     return openSync(path, OPEN_FLAGS, 0o600)
   } catch (error) {
-    if (isErrno(error, 'ELOOP')) throw new Fault(`${path} is a symbolic link: use the path of the file itself`)
+    if (isErrno(error, 'ELOOP')) throw new DeviceFault(path, 'is a symbolic link: use the path of the file itself')
     throw accessFault(path, error)
   }
 }
@@ -335,8 +337,8 @@ function openOrFault(path: string): number {
 function regular(fd: number, path: string): { dev: number; ino: number; size: number } {
   const stats = fstatSync(fd)
   const { dev, ino, nlink, size } = stats
-  if (!stats.isFile()) throw new Fault(`${path} is not a regular file`)
-  if (nlink > 1) throw new Fault(`${path} has several hard links: an audit file must have exactly one`)
+  if (!stats.isFile()) throw new DeviceFault(path, 'is not a regular file')
+  if (nlink > 1) throw new DeviceFault(path, 'has several hard links: an audit file must have exactly one')
   return { dev, ino, size }
 }
 
@@ -362,7 +364,7 @@ function truncatePartialLine({ fd, isOurs, path, prefix, size }: FileContents): 
   const head = end > 0 && line.startsWith(prefix) ? headOf(line) : undefined
   // The partial line may be the first one.
   const isDevices = isOurs || head !== undefined || (end === 0 && isTornLine(fd, size, prefix))
-  if (!isDevices) throw new Fault(`${path} has content that was not written by an audit device: use another file`)
+  if (!isDevices) throw new DeviceFault(path, FOREIGN_CONTENT)
   if (end < size) ftruncateSync(fd, end)
   return { end, last: end === 0 ? undefined : { head, line } }
 }
@@ -393,7 +395,7 @@ function lastLine(fd: number, size: number, path: string): { readonly line: stri
 function lastNewline(fd: number, limit: number, path: string): number {
   const block = Buffer.alloc(BLOCK_BYTES)
   for (let to = limit; to > 0; to -= Math.min(to, BLOCK_BYTES)) {
-    if (limit - to > LINE_BYTES_MAX) throw new Fault(`${path} has a line that was not written by an audit device`)
+    if (limit - to > LINE_BYTES_MAX) throw new DeviceFault(path, FOREIGN_CONTENT)
     const length = Math.min(to, BLOCK_BYTES)
     const read = readSync(fd, block, 0, length, to - length)
     const at = block.subarray(0, read).lastIndexOf(NEWLINE)

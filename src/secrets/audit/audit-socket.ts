@@ -9,6 +9,7 @@ import { connect, type Socket } from 'node:net'
 import { Fault } from '../../platform/errors.ts'
 import type { LineSink } from './audit-file.ts'
 import type { DeviceChain } from './device-chain.ts'
+import { DeviceFault } from './device-fault.ts'
 
 /** A longer line is refused, because a truncated line is useless. */
 const DATAGRAM_BYTES_MAX = 65_000
@@ -39,7 +40,7 @@ export class AuditSocket implements LineSink {
   }
 
   async write(lines: readonly string[], chain: DeviceChain): Promise<void> {
-    if (this.#isClosed) throw new Fault('the audit device is closed')
+    if (this.#isClosed) throw new DeviceFault('the audit device', 'is closed')
     if (this.#isStale) this.#disconnect()
     const { heads, text } = chain.append(lines, this.#options.prefix)
     const last = heads.at(-1)
@@ -92,9 +93,9 @@ export class AuditSocket implements LineSink {
         if (this.#socket === socket) this.#socket = undefined
         reject(error)
       }
-      const closed = () => settle(new Fault(`${this.#options.address} has closed the connection`))
+      const closed = () => settle(new DeviceFault(this.#options.address, 'has closed the connection'))
       const timer = setTimeout(() => {
-        settle(new Fault(`${this.#options.address} accepted no data for ${this.#options.timeoutMs} ms`))
+        settle(new DeviceFault(this.#options.address, `accepted no data for ${this.#options.timeoutMs} ms`))
       }, this.#options.timeoutMs)
       socket.once('error', settle)
       socket.once('close', closed)
@@ -123,7 +124,10 @@ export class AuditSocket implements LineSink {
   async #sendDatagram(line: string): Promise<void> {
     const bytes = Buffer.from(line)
     if (bytes.length > DATAGRAM_BYTES_MAX)
-      throw new Fault(`line of ${bytes.length} bytes exceeds the limit of a datagram (${DATAGRAM_BYTES_MAX})`)
+      throw new DeviceFault(
+        this.#options.address,
+        `refused a line above the limit of a datagram (${DATAGRAM_BYTES_MAX} bytes)`,
+      )
     const { host, port } = endpoint(this.#options.address)
     const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
     try {

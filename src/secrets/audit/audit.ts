@@ -16,24 +16,23 @@
  *
  * Failure modes:
  * - A device fails (a full disk, a receiver that does not read): requests continue as long as another device records them. The
- *   failure is counted, logged at most once a minute, and shown by readiness.
+ *   failure is counted, logged (`device-health.ts`), and shown by readiness.
  * - The process is killed after the first line: the request may have been executed and has no second line.
  * - The process is killed between a rotation and its first line in the new file: the newest line is searched in files of the same
  *   directory whose names start with the name of the file. If the old file was compressed or deleted, `outpost audit verify`
  *   reports a gap between the two files.
  */
-import { errnoOf, Fault, messageOf } from '../../platform/errors.ts'
-import { type Logger, LogOnce } from '../../platform/log.ts'
+import { Fault, messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
 import type { FileFinding } from './audit-file.ts'
 import type { ChainBreak } from './device-chain.ts'
+import { DeviceHealth } from './device-health.ts'
 import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type LineFormat } from './audit-record.ts'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const FAILURE_LOG_INTERVAL_MS = 60_000
-
-/** No device has recorded a line. The message names each device and its error code. */
+/** No device has recorded a line. The message names each device and its reason. */
 export class AuditFault extends Fault {}
 
 /** Request headers to record, by name in lower case, and whether as an HMAC. */
@@ -56,8 +55,8 @@ export interface DeviceState {
   readonly isDiskFull: boolean
   /** The error of the last line; undefined if it was recorded. */
   readonly fault: string | undefined
-  /** The error code of that fault, as callers see it: no path of this host. */
-  readonly faultCode: string | undefined
+  /** The reason of that fault, as callers see it: no path of this host. */
+  readonly reason: string | undefined
   /** ID of the chain that this server writes. */
   readonly chainId: string
   /** The newest unacknowledged break of the chain. */
@@ -70,12 +69,7 @@ export interface DeviceState {
 export class AuditTrail {
   readonly #options: AuditTrailOptions
   readonly #devices = new Map<string, AuditDevice>()
-  readonly #faults = new Map<string, string>()
-  /** Error codes for callers, which must not learn the paths of files. */
-  readonly #codes = new Map<string, string>()
-  readonly #failures = new LogOnce({ everyMs: FAILURE_LOG_INTERVAL_MS })
-  /** Devices whose current fault was logged. */
-  readonly #loggedFaults = new Set<string>()
+  readonly #health = new Map<string, DeviceHealth>()
   /** Devices whose disk was logged as full. */
   readonly #fullDisks = new Set<string>()
   /** Requests without their second line. */
@@ -105,8 +99,8 @@ export class AuditTrail {
   get states(): DeviceState[] {
     return this.devices.map((device) => {
       const { breaks, brokenChain: broken, chainId, failures, head, isDiskFull, lines, lostFiles, path } = device
-      const [fault, faultCode] = [this.#faults.get(path), this.#codes.get(path)]
-      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, isDiskFull, fault, faultCode }
+      const { fault, reason } = this.#health.get(path)?.failure ?? {}
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, isDiskFull, fault, reason }
     })
   }
 
@@ -116,15 +110,14 @@ export class AuditTrail {
 
   add(device: AuditDevice): void {
     this.#devices.set(device.path, device)
+    this.#health.set(device.path, new DeviceHealth())
     device.onFinding = (finding) => this.#logFinding(device.path, finding)
   }
 
   remove(path: string): void {
     this.#devices.get(path)?.close()
     this.#devices.delete(path)
-    this.#faults.delete(path)
-    this.#codes.delete(path)
-    this.#loggedFaults.delete(path)
+    this.#health.delete(path)
     this.#fullDisks.delete(path)
   }
 
@@ -164,7 +157,9 @@ export class AuditTrail {
    */
   async probe(): Promise<void> {
     this.check()
-    const failing = this.devices.filter(({ hasPendingBreak, path }) => hasPendingBreak || this.#faults.has(path))
+    const failing = this.devices.filter(
+      ({ hasPendingBreak, path }) => hasPendingBreak || this.#health.get(path)?.failure,
+    )
     await Promise.all(failing.map((device) => this.#attempt(device, deviceLine(device.path, this.#options.now()))))
     await Promise.all(this.devices.map((device) => device.keepReserve()))
     for (const device of this.devices) this.#reportDisk(device)
@@ -229,7 +224,7 @@ export class AuditTrail {
     const isRecorded =
       devices.length === 1 ? await this.#attempt(first, lineFor(first.format)) : await this.#recordAtAny(lineFor)
     if (isRecorded) return
-    const faults = [...this.#codes].map(([path, code]) => `${path} ${code}`)
+    const faults = this.states.flatMap(({ path, reason }) => (reason === undefined ? [] : [`${path} ${reason}`]))
     throw new AuditFault(`no audit device has recorded the request: ${faults.join(', ')}`)
   }
 
@@ -251,18 +246,13 @@ export class AuditTrail {
   async #attempt(device: AuditDevice, line: string): Promise<boolean> {
     try {
       await device.record(line)
-      if (this.#faults.delete(device.path)) this.#recovered(device.path)
+      if (this.#health.get(device.path)?.succeed())
+        this.#options.logger.info('audit device recovered', { device: device.path })
       return true
     } catch (error) {
       this.#failed(device.path, error)
       return false
     }
-  }
-
-  /** Logged only if the failure was logged, so a device that alternates writes at most two log lines a minute. */
-  #recovered(path: string): void {
-    this.#codes.delete(path)
-    if (this.#loggedFaults.delete(path)) this.#options.logger.info('audit device recovered', { device: path })
   }
 
   #logFinding(device: string, finding: FileFinding): void {
@@ -283,11 +273,7 @@ export class AuditTrail {
 
   #failed(path: string, error: unknown): void {
     // The device may have been disabled meanwhile.
-    if (!this.#devices.has(path)) return
-    this.#faults.set(path, messageOf(error))
-    this.#codes.set(path, errnoOf(error) ?? 'failed')
-    if (this.#failures.due(path) === 0) return
-    this.#loggedFaults.add(path)
+    if (!this.#health.get(path)?.fail(error)) return
     this.#options.logger.error('audit device write failed', { device: path, error: messageOf(error) })
   }
 }

@@ -249,15 +249,13 @@ test('the error of a request that no device records does not name a device that 
   rmSync(file)
   writeFileSync(file, 'something else\n')
   assert.equal((await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })).status, 200, 'the second records it')
-  assert.ok(world.core.audit?.states.some(({ faultCode, path }) => path === 'file/' && faultCode !== undefined))
+  assert.ok(world.core.audit?.states.some(({ path, reason }) => path === 'file/' && reason !== undefined))
   assert.equal((await world.ask('DELETE', 'sys/audit/file')).status, 204)
   rmSync(second)
   writeFileSync(second, 'something else\n')
   const refused = await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })
-  assert.deepEqual(
-    [refused.status, refused.body.errors],
-    [500, ['no audit device has recorded the request: second/ failed']],
-  )
+  assert.equal(refused.status, 500)
+  assert.match(refused.body.errors.join(), /^no audit device has recorded the request: second\/ has content [^,]*$/)
 })
 
 test('a failing device does not delay another device', async (t) => {

@@ -96,8 +96,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A device is enabled only on a file that is empty, or whose last line has the form',
-    before: 'if (!isDevices) throw new Fault(`${path} has content that was not written by an audit device',
-    after: 'if (size < 0) throw new Fault(`${path} has content that was not written by an audit device',
+    before: 'if (!isDevices) throw new DeviceFault(path, FOREIGN_CONTENT)',
+    after: 'if (size < 0) throw new DeviceFault(path, FOREIGN_CONTENT)',
     test: 'test/secrets/audit/audit.test.ts',
   },
 ]

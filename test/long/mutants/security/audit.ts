@@ -119,7 +119,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'put an empty file in its place',
-    before: 'if (!stats.isFile()) throw new Fault(`${path} is not a regular file`)\n  if (nlink',
+    before: "if (!stats.isFile()) throw new DeviceFault(path, 'is not a regular file')\n  if (nlink",
     after: 'if (nlink',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
