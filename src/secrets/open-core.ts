@@ -213,10 +213,11 @@ function openMfa(
 }
 
 function openAudit(
-  { auditDirectories, clock, isIsolated, logger, storage }: OpenCoreOptions,
+  { auditDirectories, clock, isIsolated, logger, storage, time }: OpenCoreOptions,
   settings: SystemSettings,
 ): OpenCore['auditing'] {
-  const trail = new AuditTrail({ logger, now: () => clock.now(), headers: () => settings.auditedHeaders.value })
+  const headers = () => settings.auditedHeaders.value
+  const trail = new AuditTrail({ logger, now: () => clock.now(), elapsed: time.elapsed, headers })
   return {
     trail,
     devices: new AuditStore({ storage, trail, logger, directories: auditDirectories, isIdle: isIsolated }),

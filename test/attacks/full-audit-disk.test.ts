@@ -17,6 +17,9 @@ import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lin
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 
+/** Period without a failure after which a device has recovered */
+const STABLE_MS = 5000
+
 /** Leaves a part of a page, so that a write takes a part of its line. */
 function fill(disk: string): void {
   const fd = openSync(join(disk, 'ballast'), 'a')
@@ -116,6 +119,9 @@ async function onFullDisk(t: TestContext, world: CoreWorld, disk: string): Promi
     assert.equal(world.core.audit?.states[0]?.fault, undefined, 'it is known to record without a request')
     assert.equal(world.core.audit?.states[0]?.isDiskFull, false, 'the reserve is complete')
     assert.equal(world.lines.at(-1)?.message, 'disk of an audit file has space again')
+    assert.equal(world.core.audit?.states[0]?.failure?.isPast, true, 'not recovered yet')
+    world.nowMs += STABLE_MS
+    await world.core.audit?.probe()
   }
   assert.deepEqual(
     world.core.audit?.states.map(({ breaks, lostFiles }) => [breaks, lostFiles]),
@@ -130,8 +136,10 @@ async function onFullDisk(t: TestContext, world: CoreWorld, disk: string): Promi
       'audit device recovered',
       'audit device write failed EIO',
       'audit device recovered',
+      'audit device write failed ENOSPC',
+      'audit device recovered',
     ],
-    'each cause is logged once a minute',
+    'each cause is logged once, and the end when it has ended',
   )
   const count = answered.length
   await write()

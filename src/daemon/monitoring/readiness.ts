@@ -12,6 +12,7 @@ import { haChecks, haWarnings } from '../modules/ha-metrics.ts'
 import type { SecretsCoreProbe } from './secrets-core-probe.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 import type { AgentLogin } from '../../login/agent-login.ts'
+import type { DeviceState } from '../../secrets/audit/audit.ts'
 import type { ChainBreak } from '../../secrets/audit/device-chain.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import type { SnapshotSchedule } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
@@ -136,7 +137,14 @@ function auditState(core: SecretsCore): CheckResult {
 /** Name and reason of each device that has not recorded its last line. */
 function failingDevices(core: SecretsCore): string[] {
   const failing = (core.audit?.states ?? []).filter(({ fault }) => fault !== undefined)
-  return failing.map(({ path, reason = 'failed' }) => `${path} ${reason}`)
+  return failing.map(({ failure, path }) => `${path} ${failure?.reason ?? 'failed'}`)
+}
+
+/** Devices that record after a failure, but have not recovered yet. */
+function unstableDevices(states: readonly DeviceState[]): string[] {
+  return states.flatMap(({ failure, path }) =>
+    failure?.isPast ? [`${path} ${failure.reason}, ${Math.floor(failure.agoMs / 1000)} s ago; it records again`] : [],
+  )
 }
 
 /** While all devices fail, the check does. */
@@ -148,6 +156,7 @@ function auditWarnings(core: SecretsCore | undefined): string[] {
     ...(failing.length > 0 && failing.length < states.length
       ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
       : []),
+    ...unstableDevices(states).map((text) => `audit device write failed: ${text}`),
     ...full.map(
       ({ path }) => `disk of audit device ${path} is full, lines use its reserve: free space before it is used up`,
     ),

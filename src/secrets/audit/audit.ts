@@ -28,7 +28,7 @@ import type { ChainHead } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
 import type { FileFinding } from './audit-file.ts'
 import type { ChainBreak } from './device-chain.ts'
-import { DeviceHealth } from './device-health.ts'
+import { type DeviceFailure, DeviceHealth } from './device-health.ts'
 import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type LineFormat } from './audit-record.ts'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -41,6 +41,8 @@ export type AuditedHeaders = Readonly<Record<string, { readonly hmac: boolean }>
 export interface AuditTrailOptions {
   readonly logger: Logger
   readonly now: () => number
+  /** Monotonic milliseconds. */
+  readonly elapsed: () => number
   readonly headers: () => AuditedHeaders
 }
 
@@ -55,8 +57,8 @@ export interface DeviceState {
   readonly isDiskFull: boolean
   /** The error of the last line; undefined if it was recorded. */
   readonly fault: string | undefined
-  /** The reason of that fault, as callers see it: no path of this host. */
-  readonly reason: string | undefined
+  /** The last failure, until the device has recovered. */
+  readonly failure: DeviceFailure | undefined
   /** ID of the chain that this server writes. */
   readonly chainId: string
   /** The newest unacknowledged break of the chain. */
@@ -99,8 +101,9 @@ export class AuditTrail {
   get states(): DeviceState[] {
     return this.devices.map((device) => {
       const { breaks, brokenChain: broken, chainId, failures, head, isDiskFull, lines, lostFiles, path } = device
-      const { fault, reason } = this.#health.get(path)?.failure ?? {}
-      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, isDiskFull, fault, reason }
+      const failure = this.#health.get(path)?.failure
+      const fault = failure?.isPast ? undefined : failure?.fault
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, isDiskFull, fault, failure }
     })
   }
 
@@ -110,7 +113,7 @@ export class AuditTrail {
 
   add(device: AuditDevice): void {
     this.#devices.set(device.path, device)
-    this.#health.set(device.path, new DeviceHealth())
+    this.#health.set(device.path, new DeviceHealth(this.#options.elapsed))
     device.onFinding = (finding) => this.#logFinding(device.path, finding)
   }
 
@@ -153,7 +156,7 @@ export class AuditTrail {
   }
 
   /**
-   * Compares files with their chains, writes a line to devices with a break or a failure, and restores the reserves.
+   * Compares files with their chains, writes a line to devices with a break or that have not recovered, and restores the reserves.
    */
   async probe(): Promise<void> {
     this.check()
@@ -224,7 +227,7 @@ export class AuditTrail {
     const isRecorded =
       devices.length === 1 ? await this.#attempt(first, lineFor(first.format)) : await this.#recordAtAny(lineFor)
     if (isRecorded) return
-    const faults = this.states.flatMap(({ path, reason }) => (reason === undefined ? [] : [`${path} ${reason}`]))
+    const faults = this.states.flatMap(({ failure, path }) => (failure ? [`${path} ${failure.reason}`] : []))
     throw new AuditFault(`no audit device has recorded the request: ${faults.join(', ')}`)
   }
 

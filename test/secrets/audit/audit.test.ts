@@ -249,7 +249,7 @@ test('the error of a request that no device records does not name a device that 
   rmSync(file)
   writeFileSync(file, 'something else\n')
   assert.equal((await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })).status, 200, 'the second records it')
-  assert.ok(world.core.audit?.states.some(({ path, reason }) => path === 'file/' && reason !== undefined))
+  assert.ok(world.core.audit?.states.some(({ failure, path }) => path === 'file/' && failure !== undefined))
   assert.equal((await world.ask('DELETE', 'sys/audit/file')).status, 204)
   rmSync(second)
   writeFileSync(second, 'something else\n')
