@@ -131,8 +131,9 @@ test('a receiver that does not read delays requests up to the timeout and is use
   assert.equal(refused.status, 500)
   assert.match(refused.body.errors[0] ?? '', /^no audit device has recorded the request: socket\//)
   const file = join(world.directory, 'audit.log')
-  own.onConnection = reads
+  for (const socket of own.connections) reads(socket)
   await eventually(async () => (await write(world)).status === 200, 'it reads again')
+  assert.equal(own.connections.size, 1, 'the connection was kept')
   await enable(world, 'file', 'file', { file_path: file })
   own.onConnection = () => undefined
   for (const socket of own.connections) socket.pause()

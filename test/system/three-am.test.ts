@@ -84,6 +84,11 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core and devices on a full disk',
   },
   {
+    says: 'accepted no data for',
+    in: 'secrets/audit/frozen-receiver.test.ts',
+    lower: 'the real core and a frozen process as the receiver',
+  },
+  {
     says: 'no space left on the disk for the roster database, keeping it in memory',
     in: 'storage/store/roster-store.test.ts',
     lower: 'the real database on a full disk',

@@ -102,6 +102,11 @@ export class AuditDevice {
     return this.#sink.isDiskFull ?? false
   }
 
+  /** Added to the period without a failure after which the device has recovered. */
+  get distrustMs(): number {
+    return this.#sink.distrustMs ?? 0
+  }
+
   /** Compares the file with the chain. Throws a Fault if the file cannot be used. */
   check(): void {
     if (!this.#isClosing) this.#checkSink(false)

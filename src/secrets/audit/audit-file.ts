@@ -83,6 +83,8 @@ export interface LineSink {
   sync?(): Promise<void>
   /** Reopens the file or reconnects before the next line. */
   reopen(): void
+  /** Added to the period without a failure after which the device has recovered, because recorded lines prove less. */
+  readonly distrustMs?: number
   /** True from the first line that needed the reserve until the reserve is complete again. */
   readonly isDiskFull?: boolean
   /** Creates or refills the reserve for a full disk. Never rejects. */

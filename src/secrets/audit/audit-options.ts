@@ -33,7 +33,7 @@ export function checkOptions(type: DeviceType, options: DeviceOptions): void {
   if (type === 'file' && filePath(options).endsWith(RESERVE_SUFFIX))
     throw new Rejection(400, `file_path must not end in ${RESERVE_SUFFIX}, the suffix of the reserve for a full disk`)
   settingsOf(options)
-  sinkOf(type, options).close()
+  sinkOf(type, options, () => 0).close()
 }
 
 export function settingsOf(options: DeviceOptions): DeviceSettings {
@@ -44,8 +44,8 @@ export function settingsOf(options: DeviceOptions): DeviceSettings {
   }
 }
 
-/** Creates the sink of a device without opening it. */
-export function sinkOf(type: DeviceType, options: DeviceOptions): LineSink {
+/** Creates the sink of a device without opening it. `elapsed`: monotonic milliseconds. */
+export function sinkOf(type: DeviceType, options: DeviceOptions, elapsed: () => number): LineSink {
   const prefix = prefixOf(options)
   if (type === 'file')
     return new AuditFile({ path: filePath(options), mode: modeOf(options['mode'] ?? '0600'), prefix })
@@ -56,7 +56,8 @@ export function sinkOf(type: DeviceType, options: DeviceOptions): LineSink {
   const address = options['address'] ?? ''
   if (address === '') throw new Rejection(400, 'address is required')
   if (socketType !== 'unix') checkEndpoint(address)
-  return new AuditSocket({ type: socketType, address, prefix, timeoutMs: timeoutOf(options['write_timeout']) })
+  const timeoutMs = timeoutOf(options['write_timeout'])
+  return new AuditSocket({ type: socketType, address, prefix, timeoutMs, elapsed })
 }
 
 /** The path of a device's file with links of directories resolved; undefined for a socket. */

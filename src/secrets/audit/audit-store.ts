@@ -217,7 +217,7 @@ export class AuditStore {
   #deviceOf(record: DeviceRecord): AuditDevice {
     const key = Buffer.from(record.key, 'base64')
     const { broken, ...chain } = this.#states.read(record)
-    const sink = sinkOf(record.type, record.options)
+    const sink = sinkOf(record.type, record.options, this.#trail.elapsed)
     const settings = settingsOf(record.options)
     return new AuditDevice(record.path, { sink, key, settings, chain: new DeviceChain(key, chain), broken })
   }

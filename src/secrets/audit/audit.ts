@@ -15,7 +15,7 @@
  * acknowledges it. Requests are recorded and served meanwhile.
  *
  * Failure modes:
- * - A device fails (a full disk, a receiver that does not read): requests continue as long as another device records them. The
+ * - A device fails (a full disk, a receiver that does not read, `audit-socket.ts`): requests continue as long as another device records them. The
  *   failure is counted, logged (`device-health.ts`), and shown by readiness.
  * - The process is killed after the first line: the request may have been executed and has no second line.
  * - The process is killed between a rotation and its first line in the new file: the newest line is searched in files of the same
@@ -88,6 +88,11 @@ export class AuditTrail {
   /** False if no device is enabled: lines need not be formatted. */
   get isOn(): boolean {
     return this.#devices.size > 0
+  }
+
+  /** Monotonic milliseconds. */
+  get elapsed(): () => number {
+    return this.#options.elapsed
   }
 
   get headers(): AuditedHeaders {
@@ -249,7 +254,7 @@ export class AuditTrail {
   async #attempt(device: AuditDevice, line: string): Promise<boolean> {
     try {
       await device.record(line)
-      if (this.#health.get(device.path)?.succeed())
+      if (this.#health.get(device.path)?.succeed(device.distrustMs))
         this.#options.logger.info('audit device recovered', { device: device.path })
       return true
     } catch (error) {

@@ -48,10 +48,10 @@ export class DeviceHealth {
     return this.#logged.due(reason) > 0
   }
 
-  /** Notes a recorded line. Returns true if the device has recovered with it. */
-  succeed(): boolean {
+  /** Notes a recorded line. Returns true if the device has recovered with it. `distrustMs` is added to the period without a failure. */
+  succeed(distrustMs: number): boolean {
     this.#isFailing = false
-    if (!this.#failure || this.#elapsed() - this.#failure.atMs < STABLE_MS) return false
+    if (!this.#failure || this.#elapsed() - this.#failure.atMs < STABLE_MS + distrustMs) return false
     this.#failure = undefined
     this.#logged.clear()
     return true
