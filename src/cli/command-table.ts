@@ -82,7 +82,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
     summary: 'Secrets, secrets engines, leases, commands that use secrets',
     collapsed: {
       'kv metadata': 'Manage the metadata of secrets',
-      cloud: 'Manage AWS credentials and the users of the engine',
+      cloud: 'Manage AWS credentials, and the IAM users that the engine created',
       lease: 'Manage leases',
     },
     files: [

@@ -86,8 +86,9 @@ export const command = defineCommand({
     'token. Without -dev, the configuration selects the roles. To check a configuration, use "outpost validate',
     'FILE".',
     '',
-    'On SIGTERM, the process finishes requests in progress and exits. On SIGHUP, it reloads the log level, TLS',
-    'files and tokens. Exit code 78: the configuration is invalid.',
+    'On SIGTERM, the process finishes requests in progress and exits. On SIGHUP, it reloads the configuration and',
+    'applies what can change at run time, such as log level, limits, TLS files and tokens. Exit code 78: the',
+    'configuration is invalid.',
   ].join('\n'),
   options: OPTIONS,
   async run(values, _operands, _io, services) {

@@ -96,7 +96,7 @@ const enable = defineCommand({
 const disable = defineCommand({
   name: 'audit disable',
   summary: 'Disable an audit device',
-  details: 'Deletes the HMAC key of the device: "outpost audit hash" no longer matches values in its files.',
+  details: 'Deletes the HMAC key of the device: "outpost audit hash" can no longer compute the HMACs in its files.',
   options: { ...coreOptions },
   operands: { shown: 'PATH', min: 1, max: 1 },
   async run(values, [path = ''], io) {

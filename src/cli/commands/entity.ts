@@ -16,7 +16,7 @@ const ENTITIES: IdentityKind = {
   word: 'entity',
   article: 'an',
   plural: 'entities',
-  readSummary: 'Show an entity with its aliases and groups and policies',
+  readSummary: 'Show an entity with its aliases, groups and policies',
   deleteDetails: 'The tokens of the entity lose all permissions.',
 }
 export const GROUPS: IdentityKind = {

@@ -59,7 +59,7 @@ const revoke = defineCommand({
     '-prefix revokes all leases below a path and requires sudo. -force removes leases even if the engine cannot',
     'revoke them: their credentials may stay valid in the external system.',
     '',
-    'Example: outpost lease revoke -prefix database/creds/app',
+    'Example: outpost lease revoke -prefix cloud/creds/app',
   ].join('\n'),
   options: {
     prefix: flag('Revoke all leases with this prefix'),
@@ -97,7 +97,7 @@ const EMPTY_LIST = 2
 const list = defineCommand({
   name: 'lease list',
   summary: 'List leases below a prefix',
-  details: 'Example: outpost lease list database/creds/app',
+  details: 'Example: outpost lease list cloud/creds/app',
   options: { ...formatOption, ...coreOptions },
   operands: { shown: '[PREFIX]', min: 0, max: 1 },
   async run(values, [prefix], io) {

@@ -63,7 +63,7 @@ const settingOptions = {
   'audit-non-hmac-response-keys': texts('NAME', 'Response field that audit devices record without HMAC'),
   'passthrough-request-headers': texts('NAME', 'Request header to pass to the engine'),
   'allowed-response-headers': texts('NAME', 'Response header that the engine may set'),
-  'token-type': optional('TYPE', 'Type of the tokens that the auth method issues'),
+  'token-type': optional('TYPE', 'For auth methods: type of the tokens that it issues'),
   'force-no-cache': optionalFlag('No effect'),
 }
 
@@ -137,7 +137,7 @@ function enableCommand(kind: MountKind): Command {
     details: `Mounts at the path TYPE/ unless -path is set.\n\nExample: outpost ${word} enable -path=team ${exampleType}`,
     options: {
       path: optional('PATH', 'Mount path instead of the type'),
-      version: optional('N', 'Version of the KV engine; 2 enables versioning'),
+      version: optional('N', 'For KV engines: version; 2 enables versioning'),
       local: flag('Exclude the mount from replication'),
       'seal-wrap': flag('No effect'),
       ...settingOptions,
@@ -174,7 +174,7 @@ function disableCommand(kind: MountKind): Command {
   return defineCommand({
     name: `${word} disable`,
     summary: `Disable ${article} ${singular}`,
-    details: `Disabling it will ${disableEffect} and cannot be undone. Asks for confirmation on a terminal.`,
+    details: `Disabling ${article} ${singular} will ${disableEffect}. This cannot be undone. Asks for confirmation on a terminal.`,
     options: { ...confirmOptions, ...coreOptions },
     operands: { shown: 'PATH', min: 1, max: 1, hint: `"outpost ${word} list" lists the paths` },
     async run(values, [path = ''], io) {
@@ -195,7 +195,7 @@ function tuneCommand(kind: MountKind): Command {
     summary: `Change the settings of ${article} ${singular}`,
     details: 'Omitted settings do not change.',
     options: {
-      version: optional('N', 'Version of the KV engine; 2 enables versioning'),
+      version: optional('N', 'For KV engines: version; 2 enables versioning'),
       ...settingOptions,
       ...coreOptions,
     },

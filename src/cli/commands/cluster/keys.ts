@@ -34,7 +34,7 @@ export const command = defineCommand({
     '                    systemd/nats/nats-server.conf does',
     '  NAME/cluster.nk   secret key of a host or server (mode 0600)',
     '  NAME/cluster.hcl  configuration of a host or server with the public keys of all servers',
-    '  members.json      members without secrets',
+    '  members.json      list of the members; contains no secrets',
     '',
     'Copy cluster.nk and cluster.hcl to /etc/outpost on the host, or to /etc/outpost-server for a server. After',
     'that, the copy of the key in DIR can be deleted. Run the command again to add or remove members; existing',

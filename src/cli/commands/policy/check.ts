@@ -15,7 +15,7 @@ export const command = defineCommand({
   summary: 'Check whether a policy allows a request',
   details: [
     `VERB is one of ${VERBS.join(', ')}.`,
-    '"create" writes a path without data, "update" a path with data.',
+    '"create" writes to a path that does not exist yet, "update" to one that exists.',
     '',
     'Prints the decision, the deciding rule with its position, and why other matching rules do not decide.',
     'Prints warnings about the file to stderr: a rule that can never decide, a * in the middle of a path, a',

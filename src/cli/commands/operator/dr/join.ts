@@ -21,7 +21,7 @@ export const activationOptions = {
   }),
   'ca-file': text({
     placeholder: 'FILE',
-    help: 'CA file on the server for the primary API',
+    help: 'File on the addressed server with the CA of the API of the primary',
     fallback: '',
   }),
   insecure: flag('Allow plain HTTP to the API of the primary'),

@@ -9,7 +9,7 @@ import { deleteOperationToken } from './operation-token.ts'
 export const promotedAddress = {
   'primary-cluster-addr': text({
     placeholder: 'ADDR',
-    help: 'Address (host:port) at which secondaries connect to this server',
+    help: 'Address (host:port) at which secondaries connect to the promoted server',
     fallback: '',
   }),
 }
