@@ -89,7 +89,8 @@ export function primaryStatus(about: PrimaryStatusContext, primary: Primary): Dr
     ...commonOf(about),
     ...primaryBrief(primary),
     state: store.role === 'own' ? 'running' : 'fenced',
-    warnings: about.warnings,
+    trouble: state.deposed ? '' : (primary.claims.unverified ?? ''),
+    warnings: [...about.warnings, ...noticeWarnings(state)],
     fence_reason: fence?.reason ?? '',
     fence_detail: fence?.text ?? '',
     fenced_by: state.deposed?.provenBy ?? state.deposed?.heir ?? '',
@@ -100,8 +101,23 @@ export function primaryStatus(about: PrimaryStatusContext, primary: Primary): Dr
     secondaries,
     lag_entries: Math.max(0, ...lags),
     fence_notice: state.notice ? 'owed' : '',
+    fence_notice_address: replacedAddress(state),
     replaced_by: state.deposed ? state.deposed.api || state.deposed.addresses.join(', ') : '',
   }
+}
+
+/** Address of the replaced primary that has not acknowledged the notice; empty without one. */
+function replacedAddress({ notice }: ReplicationRecord): string {
+  return notice ? notice.upstream.api || notice.upstream.address : ''
+}
+
+function noticeWarnings(state: ReplicationRecord): readonly string[] {
+  return state.notice ? [noticeWarning(replacedAddress(state))] : []
+}
+
+/** `address`: of the replaced primary. */
+export function noticeWarning(address: string): string {
+  return `the old DR primary at ${address} has not acknowledged that it was replaced and may serve stale data to its callers: keep callers from it, and unseal it when it runs again`
 }
 
 export function secondaryStatus(about: StatusContext, secondary: Secondary): DrStatus {

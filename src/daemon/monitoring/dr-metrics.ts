@@ -3,6 +3,7 @@ import type { Check, CheckResult } from '../../telemetry/readiness.ts'
 import { type Family, single } from '../../telemetry/metric.ts'
 import type { MetricName } from '../../telemetry/metric-docs.ts'
 import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
+import { noticeWarning } from '../../dr/status.ts'
 import { clockWarning } from './clock-warning.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 
@@ -207,10 +208,19 @@ export function replicationWarnings(part: ReplicationPart | undefined, isSealed:
     .filter((row) => Math.abs(skewMs(row)) > SKEW_WARNING_MS)
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
   return [
+    ...claimOrNotice(part.last),
     ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
     // A sealed primary cannot verify a secondary.
     ...(isSealed ? [] : unauthenticatedSecondaries(part.last)),
     ...skewed,
+  ]
+}
+
+/** Another cluster claims to be the primary, or this one is and the old primary may still serve. */
+function claimOrNotice({ fence_notice_address: address, trouble }: Status): string[] {
+  return [
+    ...(typeof trouble === 'string' && trouble !== '' ? [trouble] : []),
+    ...(typeof address === 'string' && address !== '' ? [noticeWarning(address)] : []),
   ]
 }
 

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { createHmac } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
+import { sleep } from '../../../src/platform/clock.ts'
 import type { Bundle } from '../../../src/dr/link/bundle.ts'
 import { type FollowStream, LinkClient, linkErrorOf } from '../../../src/dr/link/link.ts'
 import { PROTOCOL, type ResponseOf } from '../../../src/dr/link/messages.ts'
@@ -261,9 +262,19 @@ test('a sealed primary verifies a notice when it is unsealed, before it takes a 
     secondary.lines.some(({ fields, message }) => refused.test(message) && /sealed/.test(String(fields['error'])))
   await eventually(isSealed, 'the notice is refused for now')
   assert.equal(primary.store.role, 'own')
+  const [row] = (await primary.field('secondaries')) as { readonly connection_status: string }[]
+  assert.equal(row?.connection_status, 'disconnected', 'a notice is no connection of a secondary')
+  const claim = 'a cluster at http://secondary claims to have replaced this primary'
+  assert.match(String(await primary.field('trouble')), new RegExp(`^${claim} .* "secondary".*: unseal this server`))
+  const noted = () => primary.lines.filter(({ message }) => message.startsWith('a cluster claims to have replaced'))
+  assert.deepEqual([noted().length, noted()[0]?.level], [1, 'warn'])
+  // Several repetitions of the notice.
+  await sleep(500)
+  assert.equal(noted().length, 1, 'a peer can repeat its claim')
   primary.membershipKey = MEMBERSHIP_KEY
   await primary.replication.unsealed()
   assert.equal(primary.store.role, 'fenced', 'nothing was served before')
+  assert.equal(await primary.field('trouble'), '', 'the claim was verified')
   await eventually(() => secondary.replication.pendingNotice === undefined, 'then it is acknowledged')
 })
 
