@@ -5,6 +5,8 @@ import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { readinessOf } from '../helpers/exported-metrics.ts'
+import { commandsAt } from '../helpers/secrets-server.ts'
 import { skewedBy } from '../helpers/skewed-clock.ts'
 import { empty, fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 
@@ -66,6 +68,21 @@ async function skewed(world: World): Promise<void> {
     const skewMs = Number(rows.find(({ node_id: id }) => id === 'c')?.['clock_skew_ms'])
     return Math.abs(skewMs - SKEW_MS) < SKEW_MS / 2
   }, 'the skew is reported')
+  const warning = (server: DrServer, pattern: RegExp) =>
+    eventually(
+      async () => (await readinessOf(server.agent)).warnings.some((text) => pattern.test(text)),
+      String(pattern),
+    )
+  const tail = String.raw`: synchronize both clocks \(NTP\)$`
+  await warning(a, new RegExp(String.raw`^clock of DR secondary "c" is \d+ s ahead of this server${tail}`))
+  await warning(
+    c,
+    new RegExp(String.raw`^clock of this host is \d+ s ahead of the DR primary at ${a.agent.url}${tail}`),
+  )
+  const status = await commandsAt(c.agent, c.directory)('status')
+  assert.match(status.stderr, /^warning: clock of this host is \d+ s ahead of the DR primary/m)
+  assert.match(c.process.stderr(), /"@level":"warn".*clock skew to the DR primary/)
+  assert.deepEqual((await readinessOf(b.agent)).warnings, [], 'its clock is right')
 }
 
 async function onFullDisk(world: World, disk: string): Promise<void> {
