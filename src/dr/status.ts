@@ -1,5 +1,6 @@
 /** The response of `sys/replication/dr/status`, in the types that stock clients decode: times in seconds are strings. */
 import type { TreeReport } from '../storage/store/replica.ts'
+import { noticeWarning } from './notice-warning.ts'
 import { fenceStateOf } from './primary/fencing.ts'
 import type { Primary } from './primary/primary.ts'
 import type { HeartbeatStatus } from './primary/secondary-presence.ts'
@@ -113,11 +114,6 @@ function replacedAddress({ notice }: ReplicationRecord): string {
 
 function noticeWarnings(state: ReplicationRecord): readonly string[] {
   return state.notice ? [noticeWarning(replacedAddress(state))] : []
-}
-
-/** `address`: of the replaced primary. */
-export function noticeWarning(address: string): string {
-  return `the old DR primary at ${address} has not acknowledged that it was replaced and may serve stale data to its callers: keep callers from it, and unseal it when it runs again`
 }
 
 export function secondaryStatus(about: StatusContext, secondary: Secondary): DrStatus {

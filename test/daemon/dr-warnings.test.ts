@@ -26,12 +26,15 @@ test('degraded synchronous replication is a warning, once for each cause', () =>
   ])
 })
 
+/** `skewMs`: the clock of the primary minus that of the secondary. */
+function primary(skewMs: string): object {
+  return { primaries: [{ api_address: 'https://a:4646', clock_skew_ms: skewMs }] }
+}
+
 test('a clock skew is a warning on both sides, which names both clocks', () => {
   assert.deepEqual(warningsFor('primary', { secondaries: [{ ...CONNECTED, clock_skew_ms: '600000' }] }), [
     'clock of DR secondary "b" is 600 s ahead of this server: synchronize both clocks (NTP)',
   ])
-  // The clock of the primary minus that of the secondary.
-  const primary = (skewMs: string) => ({ primaries: [{ api_address: 'https://a:4646', clock_skew_ms: skewMs }] })
   assert.deepEqual(warningsFor('secondary', primary('-600000')), [
     'clock of this host is 600 s ahead of the DR primary at https://a:4646: synchronize both clocks (NTP)',
   ])

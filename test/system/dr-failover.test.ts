@@ -106,7 +106,7 @@ test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) =
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])
   await write(b, 'during', '2')
 
-  const unfenced = new RegExp(`old DR primary at ${a.agent.url} has not acknowledged`)
+  const unfenced = new RegExp(`old DR primary at ${a.agent.url} has not acknowledged that it was replaced`)
   await eventually(async () => unfenced.test(await warningsOf(b)), 'the old primary may serve again')
   assert.match((await command(b, 'operator dr status')).stdout, new RegExp(`^Warning .*${unfenced.source}`, 'm'))
 
@@ -123,6 +123,8 @@ test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) =
     (await readinessOf(a.agent)).checks['replication']?.reason ?? '',
     /^DR primary, 0 of 1 secondaries connected/,
   )
+
+  assert.ok(a.agent.stderr().includes('a cluster claims to have replaced this primary'), 'the log says so')
 
   await a.unseal(a.keys)
   await eventually(async () => (await warningsOf(b)) === '', 'the old primary has acknowledged')

@@ -3,7 +3,7 @@ import type { Check, CheckResult } from '../../telemetry/readiness.ts'
 import { type Family, single } from '../../telemetry/metric.ts'
 import type { MetricName } from '../../telemetry/metric-docs.ts'
 import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
-import { noticeWarning } from '../../dr/status.ts'
+import { noticeWarning } from '../../dr/notice-warning.ts'
 import { clockWarning } from './clock-warning.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 

@@ -190,7 +190,7 @@ export class ConnectedSecondary {
     })
     // Paused by `firstFollowMessage`.
     this.#call.resume()
-    const end = () => this.end()
+    const end = () => this.#lost(this.#endReason)
     for (const event of ['cancelled', 'end', 'close', 'error']) this.#call.on(event, end)
     const stopListening = store.onAppended(() => this.#wake())
     const window = { rows: this.#context.window.rows, bytes: Math.min(this.#context.window.bytes, from.windowBytes) }
@@ -205,11 +205,15 @@ export class ConnectedSecondary {
   }
 
   #tick(): void {
-    if (performance.now() - this.#lastMessageMs > this.#context.timings.silenceMs) {
-      this.#endReason = `no message for ${this.#context.timings.silenceMs} ms`
-      this.end()
-    }
+    const { silenceMs } = this.#context.timings
+    if (performance.now() - this.#lastMessageMs > silenceMs) this.#lost(`no message for ${silenceMs} ms`)
     this.#wake()
+  }
+
+  /** A connection that was lost while this process did not run says nothing about the secondary. */
+  #lost(why: string): void {
+    this.#endReason = this.#pauses.pauseText ?? why
+    this.end()
   }
 
   async #step(window: { readonly rows: number; readonly bytes: number }): Promise<void> {
