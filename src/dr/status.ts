@@ -1,5 +1,6 @@
 /** The response of `sys/replication/dr/status`, in the types that stock clients decode: times in seconds are strings. */
 import type { TreeReport } from '../storage/store/replica.ts'
+import { noticeWarning } from './notice-warning.ts'
 import { fenceStateOf } from './primary/fencing.ts'
 import type { Primary } from './primary/primary.ts'
 import type { HeartbeatStatus } from './primary/secondary-presence.ts'
@@ -89,7 +90,8 @@ export function primaryStatus(about: PrimaryStatusContext, primary: Primary): Dr
     ...commonOf(about),
     ...primaryBrief(primary),
     state: store.role === 'own' ? 'running' : 'fenced',
-    warnings: about.warnings,
+    trouble: state.deposed ? '' : (primary.claims.unverified ?? ''),
+    warnings: [...about.warnings, ...noticeWarnings(state)],
     fence_reason: fence?.reason ?? '',
     fence_detail: fence?.text ?? '',
     fenced_by: state.deposed?.provenBy ?? state.deposed?.heir ?? '',
@@ -100,8 +102,18 @@ export function primaryStatus(about: PrimaryStatusContext, primary: Primary): Dr
     secondaries,
     lag_entries: Math.max(0, ...lags),
     fence_notice: state.notice ? 'owed' : '',
+    fence_notice_address: replacedAddress(state),
     replaced_by: state.deposed ? state.deposed.api || state.deposed.addresses.join(', ') : '',
   }
+}
+
+/** Address of the replaced primary that has not acknowledged the notice; empty without one. */
+function replacedAddress({ notice }: ReplicationRecord): string {
+  return notice ? notice.upstream.api || notice.upstream.address : ''
+}
+
+function noticeWarnings(state: ReplicationRecord): readonly string[] {
+  return state.notice ? [noticeWarning(replacedAddress(state))] : []
 }
 
 export function secondaryStatus(about: StatusContext, secondary: Secondary): DrStatus {

@@ -49,6 +49,7 @@ export class PauseDetector {
   readonly #catchUpMs: number
   #tickedAtMs = performance.now()
   #resumedAtMs = Number.NEGATIVE_INFINITY
+  #pausedMs = 0
 
   constructor({ pauseMs = 5000, catchUpMs = 2000 }: PauseDetectorOptions = {}) {
     this.#pauseMs = pauseMs
@@ -61,9 +62,16 @@ export class PauseDetector {
     return this.#look() - this.#resumedAtMs < this.#catchUpMs
   }
 
+  /** The cause of what this process has missed, for operators; undefined unless it is catching up. */
+  get pauseText(): string | undefined {
+    if (!this.isCatchingUp) return undefined
+    return `this process was stopped for ${Math.round(this.#pausedMs / 1000)} s (frozen, or its machine was paused)`
+  }
+
   #look(): number {
     const nowMs = performance.now()
-    if (nowMs - this.#tickedAtMs > this.#pauseMs) this.#resumedAtMs = nowMs
+    const sinceMs = nowMs - this.#tickedAtMs
+    if (sinceMs > this.#pauseMs) [this.#resumedAtMs, this.#pausedMs] = [nowMs, sinceMs]
     this.#tickedAtMs = nowMs
     return nowMs
   }

@@ -229,6 +229,7 @@ export class SecretsCore implements Core {
       auditDirectories: this.options.auditDirectories,
       storage,
       isIsolated: this.options.isIsolated ?? false,
+      isFenced: () => this.fence !== undefined,
       clock: this.#clock,
       clockFromMs: this.#clockFromMs,
       time: this.#time,

@@ -77,6 +77,8 @@ interface OpenCoreOptions {
   readonly storage: Storage
   /** Audit devices are disabled. */
   readonly isIsolated: boolean
+  /** This core is a fenced DR primary. */
+  readonly isFenced: () => boolean
   readonly clock: CoreClock
   /** The clock does not start before this time. */
   readonly clockFromMs: number
@@ -95,7 +97,7 @@ type MountOf = (uuid: string) => Mount | undefined
 
 /** Reads the state from the barrier. `leaving`: mounts whose removal was in progress, for `mountChanges.resume`. */
 export function openCore(options: OpenCoreOptions): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
-  const { clock, engines, logger, release, storage, time } = options
+  const { clock, engines, isFenced, logger, release, storage, time } = options
   const now = () => clock.now()
   const apiAddress = () => options.serverInfo?.apiAddress?.() ?? ''
   const oidc = new OidcIssuer({ storage, now, wall: time.wall, apiAddress })
@@ -110,7 +112,7 @@ export function openCore(options: OpenCoreOptions): { readonly open: OpenCore; r
     storage,
     mounts,
     mountChanges,
-    periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, logger }),
+    periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, isFenced, logger }),
     ...ofTokens,
     settings,
     oidc,
@@ -146,7 +148,7 @@ type TokenParts =
   | 'wrapping'
 
 function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
-  const { clock, logger, serverInfo, storage } = options
+  const { clock, isFenced, logger, serverInfo, storage } = options
   const tokens = new TokenStore(storage, (uuid) => mounts.byUuid(uuid) !== undefined)
   const policies = new PolicyStore(storage)
   const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
@@ -165,9 +167,9 @@ function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: Mount
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
   const clockMark = new ClockMark({ clock, fromMs: options.clockFromMs, storage, logger })
-  const tokenExpiry = new TokenExpiry({ tokens, revocation, time: clockMark, logger })
+  const tokenExpiry = new TokenExpiry({ tokens, revocation, time: clockMark, isFenced, logger })
   const expiryTimeMs = () => clockMark.expiryTimeMs()
-  const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
+  const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, isFenced, logger })
   const apiAddress = () => serverInfo?.apiAddress?.() ?? ''
   return {
     wrapping: new ResponseWrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),

@@ -30,6 +30,7 @@ const TIMINGS = {
   retryMinMs: 10,
   retryMaxMs: 100,
   startMs: 300,
+  graceMs: 300,
   gatherMs: 1,
   compareMs: 3_600_000,
   handoverMs: 20_000,

@@ -7,7 +7,9 @@ import { totp } from '../../src/engines/totp/totp.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { MfaWorld } from '../helpers/mfa-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
+import { ScriptedReplication } from '../helpers/scripted-replication.ts'
 import { takeOver } from '../helpers/takeover.ts'
+import { make, tokenPathsIn } from './token-world.ts'
 
 const engines = [quickUserpass, approle, totp]
 
@@ -133,15 +135,43 @@ test('the clock of the next active server does not go back if its machine is beh
   assert.equal(world.core.now(), lastMs + 9000, 'it approaches the clock of the machine')
 })
 
+/** An engine that calls `work` in each round. */
+function periodicEngine(work: () => Promise<void>): Engine {
+  return { type: 'periodic', description: 'counts its rounds', paths: [], periodic: work }
+}
+
+test('a fenced primary does no background work until it serves again', async (t) => {
+  let rounds = 0
+  const replication = new ScriptedReplication()
+  replication.mode = 'primary'
+  const world = await CoreWorld.open(t, { engines: [periodicEngine(async () => void rounds++)], replication })
+  await world.ask('POST', 'sys/mounts/periodic', { type: 'periodic' })
+  const lasting = tokenPathsIn(world)
+  await make(world, { ttl: '10s' })
+  const { leases, periodicWork, tokenExpiry } = world.core.open
+  const work = () => Promise.all([periodicWork.tick(), tokenExpiry.tick(), leases.expiry.tick()])
+  await work()
+  replication.fence = { reason: 'replaced', text: 'replaced by "b"' }
+  await world.store.setRole('fenced', 1)
+  const before = rounds
+  const refused = world.store.commitCounts.failed.fenced
+  world.nowMs += 3_600_000
+  await work()
+  assert.deepEqual([rounds, world.store.commitCounts.failed.fenced], [before, refused], 'nothing is attempted')
+  assert.deepEqual(
+    world.lines.filter(({ level }) => level === 'warn' || level === 'error'),
+    [],
+  )
+  await world.store.setRole('own', 2)
+  replication.fence = undefined
+  await work()
+  assert.ok(rounds > before)
+  assert.deepEqual(tokenPathsIn(world), lasting, 'the expired token is removed')
+})
+
 test('a standby does no work of the active server', async (t) => {
   let rounds = 0
-  const periodic: Engine = {
-    type: 'periodic',
-    description: 'counts its rounds',
-    paths: [],
-    periodic: async () => void rounds++,
-  }
-  const world = await CoreWorld.open(t, { engines: [periodic] })
+  const world = await CoreWorld.open(t, { engines: [periodicEngine(async () => void rounds++)] })
   await world.ask('POST', 'sys/mounts/periodic', { type: 'periodic' })
   const made = await world.ask('POST', 'auth/token/create', { ttl: '10s' })
   const { leases, periodicWork, tokenExpiry } = world.core.open

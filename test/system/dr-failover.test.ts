@@ -6,6 +6,7 @@ import { OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
 
 const TERMINAL = join(ROOT, 'test/helpers/terminal.py')
@@ -18,6 +19,10 @@ async function write(server: DrServer, name: string, value: string): Promise<voi
 async function read(server: DrServer, name: string): Promise<unknown> {
   const { data } = await server.told('GET', `kv/data/${name}`, undefined, token)
   return (data['data'] as Record<string, unknown>)['value']
+}
+
+async function warningsOf({ agent }: DrServer): Promise<string> {
+  return (await readinessOf(agent)).warnings.join('\n')
 }
 
 /** What a terminal shows on which both shares are typed, and then something else than the word that is asked for. */
@@ -101,8 +106,30 @@ test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) =
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])
   await write(b, 'during', '2')
 
+  const unfenced = new RegExp(`old DR primary at ${a.agent.url} has not acknowledged that it was replaced`)
+  await eventually(async () => unfenced.test(await warningsOf(b)), 'the old primary may serve again')
+  assert.match((await command(b, 'operator dr status')).stdout, new RegExp(`^Warning .*${unfenced.source}`, 'm'))
+
   await a.restartHere()
+  await eventually(
+    async () => /claims to have replaced/.test(await warningsOf(a)),
+    'the sealed primary reports the claim',
+  )
+  const sealed = (await command(a, 'operator dr status')).stdout
+  assert.match(sealed, new RegExp(`^Trouble +a cluster at ${b.agent.url} claims to have replaced this primary`, 'm'))
+  assert.match(sealed, /^Secondary b +http\S+ disconnected/m)
+  assert.equal((await metricsOf(a.agent)).value('outpost_replication_connected'), 0)
+  assert.match(
+    (await readinessOf(a.agent)).checks['replication']?.reason ?? '',
+    /^DR primary, 0 of 1 secondaries connected/,
+  )
+
+  assert.ok(a.agent.stderr().includes('a cluster claims to have replaced this primary'), 'the log says so')
+
   await a.unseal(a.keys)
+  await eventually(async () => (await warningsOf(b)) === '', 'the old primary has acknowledged')
+  assert.doesNotMatch((await command(b, 'operator dr status')).stdout, unfenced)
+  assert.doesNotMatch((await command(a, 'operator dr status')).stdout, /^Trouble/m)
   await eventually(async () => (await a.status())['state'] === 'fenced', 'the old primary learns of the new one')
   const late = await a.ask('POST', 'kv/data/late', { data: { value: 'x' } }, token)
   assert.equal(late.status, 503, late.text)

@@ -5,6 +5,8 @@ import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { readinessOf } from '../helpers/exported-metrics.ts'
+import { commandsAt } from '../helpers/secrets-server.ts'
 import { skewedBy } from '../helpers/skewed-clock.ts'
 import { empty, fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 
@@ -35,6 +37,7 @@ test('secondaries recover from faults', { timeout: 240_000 }, async (t) => {
     await a.told('POST', `${DR}/primary/enable`)
     await a.told('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
     await t.test('a clock skew of an hour prevents a join, and one of minutes is reported', () => skewed(world))
+    await t.test('a secondary that was frozen does not blame its primary, nor the reverse', () => frozen(world))
     await t.test('a full disk of a secondary delays no other, and it continues once there is space', (of) =>
       isMounted ? onFullDisk(world, disk) : of.skip('needs the right to mount'),
     )
@@ -42,6 +45,11 @@ test('secondaries recover from faults', { timeout: 240_000 }, async (t) => {
     if (isMounted) unmount(disk)
   }
 })
+
+function warns(server: DrServer, pattern: RegExp): Promise<unknown> {
+  const isShown = async () => (await readinessOf(server.agent)).warnings.some((text) => pattern.test(text))
+  return eventually(isShown, String(pattern))
+}
 
 async function skewed(world: World): Promise<void> {
   const { a, b, c } = world
@@ -66,6 +74,37 @@ async function skewed(world: World): Promise<void> {
     const skewMs = Number(rows.find(({ node_id: id }) => id === 'c')?.['clock_skew_ms'])
     return Math.abs(skewMs - SKEW_MS) < SKEW_MS / 2
   }, 'the skew is reported')
+  const tail = String.raw`: synchronize both clocks \(NTP\)$`
+  await warns(a, new RegExp(String.raw`^clock of DR secondary "c" is \d+ s ahead of this server${tail}`))
+  await warns(c, new RegExp(String.raw`^clock of this host is \d+ s ahead of the DR primary at ${a.agent.url}${tail}`))
+  const status = await commandsAt(c.agent, c.directory)('status')
+  assert.match(status.stderr, /^warning: clock of this host is \d+ s ahead of the DR primary/m)
+  assert.match(c.process.stderr(), /"@level":"warn".*clock skew to the DR primary/)
+  assert.deepEqual((await readinessOf(b.agent)).warnings, [], 'its clock is right')
+}
+
+async function frozen({ a, c }: World): Promise<void> {
+  const { child, stderr } = c.process
+  const before = stderr().length
+  child.kill('SIGSTOP')
+  const isGone = async () => {
+    const rows = (await a.status())['secondaries'] as Record<string, string>[]
+    return Number(rows.find(({ node_id: id }) => id === 'c')?.['disconnected_seconds']) > 2
+  }
+  // Longer than a busy machine delays a process.
+  await eventually(isGone, 'the primary has no message from it').finally(() => child.kill('SIGCONT'))
+  await eventually(() => stderr().slice(before).includes('replication from primary interrupted'), 'it was interrupted')
+  const [line] = /.*replication from primary interrupted.*/.exec(stderr().slice(before)) ?? []
+  assert.match(String(line), /"error":"this process was stopped for \d+ s \(frozen, or its machine was paused\)/)
+  assert.doesNotMatch(stderr().slice(before), /no message from the primary/)
+  await c.follows(a)
+
+  // The primary is in this process, which does not run for longer than its secondary waits for a heartbeat.
+  const seen = a.agent.stderr().length
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 8000)
+  const reason = /DR secondary disconnected.*"id":"c".*"reason":"this process was stopped for \d+ s/
+  await eventually(() => reason.test(a.agent.stderr().slice(seen)), 'the primary does not blame its secondary')
+  await c.follows(a)
 }
 
 async function onFullDisk(world: World, disk: string): Promise<void> {

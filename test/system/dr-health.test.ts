@@ -157,6 +157,18 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   })
 })
 
+test('a synchronous primary without a secondary warns that its commits are not replicated', async (t) => {
+  const primary = await DrServer.startHere(t, 'a', 'replication {\n sync = true\n }')
+  await primary.told('POST', `${DR}/primary/enable`)
+  assert.equal((await primary.status())['sync'], 'degraded')
+  const warning = 'synchronous replication is degraded, there is no DR secondary: commits are acknowledged without one'
+  const { checks, warnings } = await readinessOf(primary.agent)
+  assert.deepEqual(warnings, [warning])
+  assert.deepEqual(checks['replication']?.warnings, [warning])
+  const status = await commandsAt(primary.agent, primary.directory)('status')
+  assert.match(status.stderr, new RegExp(`^warning: ${warning}$`, 'm'))
+})
+
 /** No surface calls a fenced primary active, or a primary without the fence and its reason. */
 async function roleIsFenced({ agent }: DrServer, directory: string, text: RegExp): Promise<void> {
   const ready = (await (await fetch(`${agent.url}/v1/agent/ready`)).json()) as { role: string }

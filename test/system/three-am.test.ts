@@ -141,6 +141,8 @@ const PROOFS: readonly Proof[] = [
   { says: 'changed by another program', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'is no longer valid', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'another cluster was promoted, this primary is fenced', in: 'system/dr-failover.test.ts' },
+  { says: 'a cluster claims to have replaced this primary', in: 'system/dr-failover.test.ts' },
+  { says: 'has not acknowledged that it was replaced', in: 'system/dr-failover.test.ts' },
   { says: 'no heartbeat from a secondary within fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
   { says: 'this secondary is sealed: its primary has a new root key', in: 'system/dr-keys.test.ts' },
   {
@@ -152,11 +154,18 @@ const PROOFS: readonly Proof[] = [
   { says: 'secondaries may not reach this DR primary', in: 'system/dr-switch.test.ts' },
   { says: 'replication from primary interrupted', in: 'system/dr-failover.test.ts' },
   {
+    says: 'the certificate of this cluster for the replication link',
+    in: 'dr/link/certificates.test.ts',
+    lower:
+      'a process makes certificates that are valid for 30 years: real certificates of another time over the real link',
+  },
+  {
     says: 'log gap, starting Merkle comparison',
     in: 'dr/link/link.test.ts',
     lower: REAL_LINK,
   },
   { says: 'Merkle tree rebuild failed', in: 'dr/secondary/repair.test.ts', lower: REAL_LINK },
+  { says: 'clock skew to the DR primary', in: 'system/dr-faults.test.ts' },
   { says: 'synchronous replication degraded', in: 'system/dr-keys.test.ts' },
 ]
 
@@ -166,6 +175,10 @@ const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
   'no server is connected': [
     { says: 'no server with the secrets core is connected', in: 'system/core-tokens.test.ts' },
     { says: 'server announcement rejected', in: 'attacks/server-key-rotated.test.ts' },
+  ],
+  'replication from primary interrupted': [
+    { says: 'this process was stopped for', in: 'system/dr-faults.test.ts' },
+    { says: 'its certificate is from another replication set', in: 'dr/link/certificates.test.ts', lower: REAL_LINK },
   ],
   'sealed call refused': [
     { says: 'no server', in: 'attacks/agent-asks-core.test.ts' },

@@ -57,6 +57,7 @@ test('the sentence of a primary names the worst problem', () => {
     [primary({}, { sync: 'degraded' }), 'warning', /Degraded/],
     [primary({}, { secondaries: [] }), 'warning', /no secondary/],
     [primary({}, { state: 'fenced', fence_detail: 'no message' }), 'bad', /Fenced.*no message/],
+    [primary({}, { trouble: 'a cluster claims to have replaced this primary' }), 'bad', /^Trouble: a cluster claims/],
     [primary({}, { state: 'fenced', replaced_by: 'https://b' }), 'bad', /https:\/\/b was promoted/],
     [reportOf({ mode: 'disabled' }), 'warning', /Not replicated/],
   ]

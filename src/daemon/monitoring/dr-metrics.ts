@@ -3,6 +3,7 @@ import type { Check, CheckResult } from '../../telemetry/readiness.ts'
 import { type Family, single } from '../../telemetry/metric.ts'
 import type { MetricName } from '../../telemetry/metric-docs.ts'
 import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
+import { noticeWarning } from '../../dr/notice-warning.ts'
 import { clockWarning } from './clock-warning.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 
@@ -201,16 +202,53 @@ function unauthenticatedSecondaries(status: Status): string[] {
 }
 
 /** Conditions that would make a failover lose writes or fail. */
-export function replicationWarnings(part: ReplicationPart | undefined, isSealed: boolean): string[] {
+export function replicationWarnings(
+  part: Pick<ReplicationPart, 'last' | 'mode'> | undefined,
+  isSealed: boolean,
+): string[] {
+  if (part?.mode === 'secondary') return primaryClockWarnings(part.last)
   if (part?.mode !== 'primary') return []
   const skewed = secondariesOf(part.last)
-    .filter((row) => Math.abs(skewMs(row)) > SKEW_WARNING_MS)
+    .filter(isSkewed)
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
-  return [
+  const incomplete = [
     ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
     // A sealed primary cannot verify a secondary.
     ...(isSealed ? [] : unauthenticatedSecondaries(part.last)),
+  ]
+  return [
+    ...claimOrNotice(part.last),
+    ...incomplete,
+    // The other warnings name the secondary that commits do not wait for.
+    ...(incomplete.length === 0 ? degradedWarnings(part.last) : []),
     ...skewed,
+  ]
+}
+
+function degradedWarnings(status: Status): string[] {
+  if (status['sync'] !== 'degraded') return []
+  const degraded = 'synchronous replication is degraded'
+  return secondariesOf(status).length === 0
+    ? [`${degraded}, there is no DR secondary: commits are acknowledged without one`]
+    : [`${degraded}: commits are acknowledged without the DR secondaries until all have caught up`]
+}
+
+/** On a secondary: its own clock and that of its primary. */
+function primaryClockWarnings(status: Status): string[] {
+  return otherSide(status)
+    .filter(isSkewed)
+    .map((row) => clockWarning('this host', 0 - skewMs(row), `the DR primary at ${String(row['api_address'])}`))
+}
+
+function isSkewed(row: Status): boolean {
+  return Math.abs(skewMs(row)) > SKEW_WARNING_MS
+}
+
+/** Another cluster claims to be the primary, or this one is and the old primary may still serve. */
+function claimOrNotice({ fence_notice_address: address, trouble }: Status): string[] {
+  return [
+    ...(typeof trouble === 'string' && trouble !== '' ? [trouble] : []),
+    ...(typeof address === 'string' && address !== '' ? [noticeWarning(address)] : []),
   ]
 }
 

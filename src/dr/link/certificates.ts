@@ -28,6 +28,15 @@ export interface LinkIdentity {
   readonly key: string
 }
 
+/** Identity for the connection to a primary. */
+export interface Upstream {
+  readonly setId: string
+  /** PEM, all three. */
+  readonly authority: string
+  readonly certificate: string
+  readonly key: string
+}
+
 const EC_PUBLIC_KEY_SHA256 = '1.2.840.10045.4.3.2'
 const COMMON_NAME = '2.5.4.3'
 const YEAR_MS = 365.25 * 24 * 3600 * 1000

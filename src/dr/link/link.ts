@@ -12,8 +12,9 @@ import type {
   connectivityState,
   ServiceError,
 } from '@grpc/grpc-js'
-import { Fault, errnoOf } from '../../platform/errors.ts'
-import { serverNameOf } from './certificates.ts'
+import { Fault } from '../../platform/errors.ts'
+import { serverNameOf, type Upstream } from './certificates.ts'
+import { connectionFault } from './connection-fault.ts'
 import {
   MESSAGE_BYTES_MAX,
   type LinkMethod,
@@ -25,7 +26,6 @@ import {
   type UnaryMethod,
   unpackSmall,
 } from './messages.ts'
-import { connect } from 'node:net'
 
 const SERVICE = 'outpost.replication.v1'
 
@@ -92,15 +92,6 @@ export const CHANNEL_OPTIONS: ChannelOptions = {
   'grpc-node.flow_control_window': 1 << 20,
 }
 
-/** Identity for the connection to a primary. */
-export interface Upstream {
-  readonly setId: string
-  /** PEM, all three. */
-  readonly authority: string
-  readonly certificate: string
-  readonly key: string
-}
-
 export type FollowStream = ClientDuplexStream<RequestOf<'Follow'>, ResponseOf<'Follow'>>
 export type ValuesStream = ClientReadableStream<ResponseOf<'Values'>>
 
@@ -130,7 +121,7 @@ export class LinkClient {
     signal?.addEventListener('abort', () => client.close(), { once: true })
     if (await isReady(client.getChannel(), grpc.connectivityState, Date.now() + waitMs)) return link
     link.close()
-    throw new LinkError('lost', `no response at ${address}: ${await unreachableReason(hostAndPort(address), signal)}`)
+    throw new LinkError('lost', await connectionFault(upstream, hostAndPort(address), signal))
   }
 
   private constructor(address: string, client: Client, grpc: typeof import('@grpc/grpc-js')) {
@@ -229,31 +220,4 @@ export function checkEpoch(named: number, own: number): void {
   if (named > own + EPOCH_STEP_MAX) {
     throw new LinkError('malformed', `epoch ${named} is too far above epoch ${own} of this cluster`)
   }
-}
-
-const PROBE_TIMEOUT_MS = 2000
-
-/**
- * Why a primary cannot be reached, from one TCP connection to `address`, a host and a port: gRPC reports a closed port and a failed TLS
- * handshake alike. Never rejects.
- */
-async function unreachableReason(address: string, signal?: AbortSignal): Promise<string> {
-  const colon = address.lastIndexOf(':')
-  const host = address.slice(0, colon).replace(/^\[|\]$/g, '')
-  const socket = connect({ host, port: Number(address.slice(colon + 1)), ...(signal && { signal }) })
-  const reason = await new Promise<string>((resolve) => {
-    socket.once('connect', () =>
-      resolve('its certificate is from another replication set, or the process does not respond'),
-    )
-    socket.once('error', (error) => resolve(connectFault(errnoOf(error))))
-    socket.setTimeout(PROBE_TIMEOUT_MS, () => resolve('no TCP connection, check firewalls'))
-  })
-  socket.on('error', () => undefined).destroy()
-  return reason
-}
-
-function connectFault(code: string | undefined): string {
-  return code === 'ECONNREFUSED'
-    ? 'connection refused, the primary is down or has another cluster port'
-    : `no TCP connection (${code ?? 'aborted'})`
 }

@@ -8,9 +8,11 @@
  * An acknowledgement opens the window and shows in the status. Synchronous commits rely on `proven` only: the last position of
  * this history that came with a proof of membership, which neither a sealed secondary nor an attacker with its certificate can produce.
  */
+import { pauseDetector } from '../../platform/clock.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import type { BandwidthLimiter } from '../../platform/token-bucket.ts'
+import { ClockSkewLog } from '../link/clock-skew-log.ts'
 import { LinkError } from '../link/link.ts'
 import { type FollowCall, send } from '../link/link-server.ts'
 import { CHUNK_BYTES, splitIntoChunks, type RequestOf, type ResponseOf, ROWS_MAX } from '../link/messages.ts'
@@ -53,7 +55,6 @@ export interface ConnectedSecondaryContext {
 /** A secondary counts as caught up when it has everything that was committed so long ago. */
 const CAUGHT_UP_MS = 1000
 
-const SKEW_WARNING_MS = 30_000
 const COMPARING = 'comparing trees'
 
 /** Overhead of a row in a message. */
@@ -90,7 +91,8 @@ export class ConnectedSecondary {
   #endReason = 'the connection was closed'
   #failure: unknown
   #wake: () => void = () => undefined
-  #isSkewed = false
+  readonly #skewLog: ClockSkewLog
+  readonly #pauses = pauseDetector()
   skewMs = 0
   durationMs = 0
   /** When the last heartbeat was answered; undefined before the first. */
@@ -99,6 +101,7 @@ export class ConnectedSecondary {
   constructor(context: ConnectedSecondaryContext, call: FollowCall) {
     this.id = context.id
     this.#context = context
+    this.#skewLog = new ClockSkewLog(context.logger, 'clock skew to the DR secondary')
     this.#call = call
     this.#isAuthenticated = context.isAuthenticated
     this.#caughtUpMs = context.caughtUpMs
@@ -187,7 +190,7 @@ export class ConnectedSecondary {
     })
     // Paused by `firstFollowMessage`.
     this.#call.resume()
-    const end = () => this.end()
+    const end = () => this.#lost(this.#endReason)
     for (const event of ['cancelled', 'end', 'close', 'error']) this.#call.on(event, end)
     const stopListening = store.onAppended(() => this.#wake())
     const window = { rows: this.#context.window.rows, bytes: Math.min(this.#context.window.bytes, from.windowBytes) }
@@ -202,11 +205,15 @@ export class ConnectedSecondary {
   }
 
   #tick(): void {
-    if (performance.now() - this.#lastMessageMs > this.#context.timings.silenceMs) {
-      this.#endReason = `no message for ${this.#context.timings.silenceMs} ms`
-      this.end()
-    }
+    const { silenceMs } = this.#context.timings
+    if (performance.now() - this.#lastMessageMs > silenceMs) this.#lost(`no message for ${silenceMs} ms`)
     this.#wake()
+  }
+
+  /** A connection that was lost while this process did not run says nothing about the secondary. */
+  #lost(why: string): void {
+    this.#endReason = this.#pauses.pauseText ?? why
+    this.end()
   }
 
   async #step(window: { readonly rows: number; readonly bytes: number }): Promise<void> {
@@ -304,19 +311,12 @@ export class ConnectedSecondary {
     if (!beat && number > 0 && number <= this.#heartbeatNumber - PENDING_HEARTBEATS_MAX) return
     if (!beat) throw new LinkError('malformed', 'reply to an unknown heartbeat')
     this.#pendingHeartbeats.delete(number)
+    this.heartbeatAtMs = this.#context.now()
+    // The reply has waited while this process did not run.
+    if (this.#pauses.isCatchingUp) return
     this.durationMs = Math.round(this.#lastMessageMs - beat.monotonicMs)
     this.skewMs = Math.round(atMs - (beat.atMs + this.durationMs / 2))
-    this.heartbeatAtMs = this.#context.now()
-    this.#noteSkew()
-  }
-
-  #noteSkew(): void {
-    const isSkewed = Math.abs(this.skewMs) > SKEW_WARNING_MS
-    if (isSkewed === this.#isSkewed) return
-    this.#isSkewed = isSkewed
-    const facts = { id: this.id, skew_seconds: Math.round(this.skewMs / 1000) }
-    if (isSkewed) this.#context.logger.warn('clock skew to the DR secondary', facts)
-    else this.#context.logger.info('clock skew to the DR secondary resolved', facts)
+    this.#skewLog.note(this.skewMs, { id: this.id })
   }
 
   /** Returns whether it changed anything. */

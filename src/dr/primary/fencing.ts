@@ -23,6 +23,7 @@ export interface FencingContext extends Pick<ReplicationContext, 'store' | 'logg
 export class Fencing {
   readonly #context: FencingContext
   #silenceTimer: NodeJS.Timeout | undefined
+  #graceTimer: NodeJS.Timeout | undefined
   #isChecking = false
   /** True between `start` and `stop`: the role of a secondary is never changed here. */
   #isActive = false
@@ -156,6 +157,7 @@ export class Fencing {
   /** Resolves when no decision is pending. */
   async stop(): Promise<void> {
     this.#isActive = false
+    clearTimeout(this.#graceTimer)
     clearInterval(this.#silenceTimer)
     this.#silenceTimer = undefined
     await this.#decisions.whenIdle()
@@ -198,7 +200,7 @@ export class Fencing {
 
   /**
    * At the start of a primary: waits for its secondaries, one of which may have been promoted. Resolves when all have connected, or
-   * after `startMs`.
+   * after `startMs`. One that is still missing `graceMs` later is logged.
    */
   async awaitSecondaries(): Promise<void> {
     const { state, times, logger, primary } = this.#context
@@ -214,11 +216,15 @@ export class Fencing {
     let timer: NodeJS.Timeout | undefined
     await Promise.race([all, new Promise<void>((resolve) => (timer = setTimeout(resolve, times.startMs)))])
     clearTimeout(timer)
-    ruling.onHeard = () => undefined
-    if (missing.size === 0) return
-    logger.warn('DR secondaries did not connect after the start, one of them may have been promoted', {
-      secondaries: [...missing].join(', '),
-    })
+    if (missing.size === 0 || !this.#isActive) return void (ruling.onHeard = () => undefined)
+    this.#graceTimer = setTimeout(() => {
+      ruling.onHeard = () => undefined
+      const names = state.now.secondaries.flatMap(({ id }) => (missing.has(id) ? [id] : []))
+      if (names.length === 0 || state.now.deposed) return
+      logger.warn('DR secondaries did not connect after the start, one of them may have been promoted', {
+        secondaries: names.join(', '),
+      })
+    }, times.graceMs)
   }
 }
 

@@ -53,7 +53,7 @@ export class Primary {
   readonly #bandwidth: BandwidthLimiter
   readonly #registry: SecondaryRegistry
   readonly #merkle: MerkleResponder
-  readonly #claims: PromotionClaims
+  readonly claims: PromotionClaims
   readonly presence: SecondaryPresence
   readonly alarms: SecurityAlarms
   readonly sync: SyncReplication
@@ -70,7 +70,7 @@ export class Primary {
     this.#bandwidth = new BandwidthLimiter(context.settings.bandwidthBytes)
     const { logger, proofs, settings, store } = context
     this.alarms = new SecurityAlarms(logger)
-    this.#claims = new PromotionClaims(proofs, this.alarms)
+    this.claims = new PromotionClaims(proofs, this.alarms)
     this.presence = new SecondaryPresence(context.nowMs, context.times.silenceMs)
     this.#registry = new SecondaryRegistry(context)
     this.#merkle = new MerkleResponder(store, this.#bandwidth, logger)
@@ -132,7 +132,7 @@ export class Primary {
 
   /** After an unseal: verifies earlier claims. Resolves when this cluster is fenced if one is valid. */
   async verifyPendingClaims(): Promise<void> {
-    const { proven, unproven } = this.#claims.verifyPending()
+    const { proven, unproven } = this.claims.verifyPending()
     for (const { by } of proven) await this.#context.onDeposed(by)
     if (proven.length > 0 || unproven.length === 0) return
     // A thief may have displaced the claim of the member, which repeats it; it can be verified now.
@@ -190,7 +190,7 @@ export class Primary {
   /** Rejects with a Refusal for an ID that is not known. */
   async revoke(id: string): Promise<void> {
     const fingerprint = await this.#registry.revoke(id)
-    this.#claims.forget(id)
+    this.claims.forget(id)
     this.presence.forget(id)
     this.#connected.get(id)?.refuse(new LinkError('revoked', 'this secondary was revoked'))
     this.#server?.cut(fingerprint)
@@ -205,12 +205,13 @@ export class Primary {
 
   /**
    * Once a secondary has proven that its initial sync is complete, only messages with a proof end silence: an attacker with its certificate
-   * could keep this primary from fencing itself. A sealed primary cannot verify and accepts no writes.
+   * could keep this primary from fencing itself. A sealed primary cannot verify and accepts no writes. A notice of a promotion is not
+   * a connection of the secondary: it is repeated while this primary is sealed.
    */
-  #heard(id: string, isProven = false): void {
+  #heard(id: string, isProven = false, isNotice = false): void {
     const needsProof = this.#state.secondaries.some(({ wasWhole }) => wasWhole) && !this.#context.proofs.isSealed
     if (isProven || !needsProof) this.#lastMessageAtMs = performance.now()
-    this.presence.recordMessage(id)
+    if (!isNotice) this.presence.recordMessage(id)
     this.#onHeard(id)
   }
 
@@ -319,7 +320,7 @@ export class Primary {
     if (claim.by.epoch <= store.epoch) return
     checkEpoch(claim.by.epoch, store.epoch)
     const by = { ...claim.by, provenBy: id }
-    this.#claims.check({ ...claim, id, address, by })
+    this.claims.check({ ...claim, id, address, by })
     await onDeposed(by)
   }
 
@@ -333,8 +334,8 @@ export class Primary {
     const { addresses, api, nonce, proof } = request
     const by = { epoch: Math.max(request.epoch, epoch), addresses, api, heir: id, provenBy: id }
     const statement = statements.fence(proofSessionOf(known, peer), request)
-    this.#heard(id, this.#isProven(peer, statement, proof))
-    this.#claims.check({ id, address: peer.address, statement, proof, by })
+    this.#heard(id, this.#isProven(peer, statement, proof), true)
+    this.claims.check({ id, address: peer.address, statement, proof, by })
     await onDeposed(by)
     const { deposed } = this.#state
     // Two secondaries were promoted: only this cluster sees both, and the first notice wins.

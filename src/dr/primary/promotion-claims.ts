@@ -3,7 +3,7 @@
  * a proof of membership (`proofs.ts`): otherwise an attacker who stole a certificate could fence the primary.
  *
  * A sealed primary cannot verify. It keeps the newest claim of each connection in memory and verifies them when it is unsealed,
- * before it serves; until then it refuses the peer, which repeats its claim. A claim on another connection does not replace it:
+ * before it serves; until then it refuses the peer, which repeats its claim, and reports it to operators as a claim. A claim on another connection does not replace it:
  * otherwise an attacker with the certificate could erase the notice of a promotion.
  */
 import { LinkError } from '../link/link.ts'
@@ -35,6 +35,7 @@ export interface PromotionClaim {
 
 /** Per secondary; the oldest is dropped first. */
 const PENDING_CLAIMS_MAX = 16
+const SHOWN_LENGTH_MAX = 256
 
 export interface VerifiedClaims {
   readonly proven: readonly PromotionClaim[]
@@ -51,6 +52,13 @@ export class PromotionClaims {
   constructor(proofs: Proofs, alarms: SecurityAlarms) {
     this.#proofs = proofs
     this.#alarms = alarms
+  }
+
+  /** The newest claim that waits for verification, for operators; undefined without one. */
+  get unverified(): string | undefined {
+    const newest = [...this.#pending.values()].flatMap((kept) => [...kept.values()]).at(-1)
+    if (!newest) return undefined
+    return `a cluster at ${whereOf(newest.by)} claims to have replaced this primary (sent by DR secondary "${newest.id}"): unseal this server, which then verifies the claim`
   }
 
   /** Throws a LinkError for an invalid claim (`unproven`), or `sealed` while this cluster cannot verify. */
@@ -78,6 +86,7 @@ export class PromotionClaims {
     const [oldest] = kept.keys()
     if (kept.size > PENDING_CLAIMS_MAX && oldest !== undefined) kept.delete(oldest)
     this.#pending.set(claim.id, kept)
+    this.#alarms.raise('claim', claim.id, { address: claim.address, by: whereOf(claim.by) })
   }
 
   /** Verifies and removes the claims that arrived while this cluster was sealed. */
@@ -102,4 +111,9 @@ export class PromotionClaims {
   forget(id: string): void {
     this.#pending.delete(id)
   }
+}
+
+/** The peer chooses these texts. */
+function whereOf({ addresses, api }: NewerPrimary): string {
+  return (api || addresses.join(', ')).slice(0, SHOWN_LENGTH_MAX)
 }

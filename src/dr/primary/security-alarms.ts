@@ -1,14 +1,15 @@
 /**
- * Signs that the key of a secondary's certificate was stolen: counted for metrics and the status, and logged at most
- * once a minute per kind and secondary, because a peer can repeat them.
+ * Signs that the key of a secondary's certificate was stolen, and claims that a sealed primary cannot verify: counted for metrics and
+ * the status, and logged at most once in an interval per kind and secondary, because a peer can repeat them.
  */
 import type { Logger } from '../../platform/log.ts'
 
-const LOG_INTERVAL_MS = 60_000
+const LOG_INTERVALS_MS = { duplicate: 60_000, proof: 60_000, claim: 3_600_000 } as const
 
 const MESSAGES = {
   duplicate:
     'second connection with the certificate of a connected DR secondary; if it is not yours, revoke the secondary and issue a new activation',
+  claim: 'a cluster claims to have replaced this primary; unseal this server, which then verifies the claim',
   proof: 'proof of membership rejected; if the secondary was not promoted, revoke it and issue a new activation',
 } as const
 
@@ -27,7 +28,7 @@ export class SecurityAlarms {
     const key = `${kind} ${id}`
     this.#counts.set(key, this.count(kind, id) + 1)
     const nowMs = performance.now()
-    if (nowMs - (this.#loggedMs.get(key) ?? -LOG_INTERVAL_MS) < LOG_INTERVAL_MS) return
+    if (nowMs - (this.#loggedMs.get(key) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVALS_MS[kind]) return
     this.#loggedMs.set(key, nowMs)
     this.#logger.warn(MESSAGES[kind], { id, ...facts })
   }

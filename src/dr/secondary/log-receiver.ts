@@ -1,4 +1,5 @@
 /** The secondary's end of one `Follow` stream: applies rows, acknowledges each transaction, answers heartbeats. */
+import { pauseDetector } from '../../platform/clock.ts'
 import { type LogRow, NotChained, type CommitPosition, type ReplicaStore } from '../../storage/store/replica.ts'
 import { RowApplier } from './row-applier.ts'
 import { type Proofs, type ProofSession, statements } from '../link/proofs.ts'
@@ -33,6 +34,7 @@ export class LogReceiver {
   readonly #call: FollowStream
   readonly #applier: RowApplier
   readonly #partialRow = new ChunkAssembler()
+  readonly #pauses = pauseDetector()
   #lastMessageMs = performance.now()
   #resolve: (why: string) => void = () => undefined
   #reject: (error: unknown) => void = () => undefined
@@ -92,13 +94,20 @@ export class LogReceiver {
     } catch (error) {
       // Diverged history: resolved by a Merkle comparison.
       if (error instanceof NotChained) return error.message
-      throw linkErrorOf(error)
+      throw this.#explained(linkErrorOf(error))
     } finally {
       clearInterval(silence)
       signal.removeEventListener('abort', onAbort)
       this.#call.cancel()
       await this.#applier.stop()
     }
+  }
+
+  /** A connection that was lost while this process did not run says nothing about the primary. */
+  #explained(error: LinkError): LinkError {
+    const { pauseText } = this.#pauses
+    if (error.reason !== 'lost' || pauseText === undefined) return error
+    return new LinkError('lost', `${pauseText}, its connection to the primary was lost`, { cause: error })
   }
 
   #fail(error: unknown): void {

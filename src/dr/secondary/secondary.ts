@@ -7,6 +7,7 @@ import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { StoreError } from '../../storage/sqlite/store-error.ts'
 import type { CommitPosition } from '../../storage/store/replica.ts'
+import { ClockSkewLog } from '../link/clock-skew-log.ts'
 import { LinkClient, LinkError, type LinkRefusal } from '../link/link.ts'
 import type { ProofSession } from '../link/proofs.ts'
 import type { KnownUpstream } from '../state/replication-state.ts'
@@ -48,9 +49,11 @@ export class Secondary {
   #replaced: string | undefined
   /** A message has arrived on the open stream. */
   #isConnected = false
+  readonly #skewLog: ClockSkewLog
 
   constructor(context: SecondaryContext) {
     this.#context = context
+    this.#skewLog = new ClockSkewLog(context.logger, 'clock skew to the DR primary')
     this.#nextCheckMs = performance.now() + context.times.compareMs
   }
 
@@ -345,6 +348,8 @@ export class Secondary {
     this.#isDiverged = false
     if (this.lagEntries === 0) this.#caughtUpMs = monotonicMs
     void this.#checkEntries()
+    // The primary sends zeros until it has measured on this connection.
+    if (beat.skewMs !== 0 || beat.durationMs !== 0) this.#skewLog.note(beat.skewMs, { primary: beat.api })
     const { upstream } = this.#context.state.now
     if (upstream && beat.addresses.join() !== upstream.known.join()) void this.#saveAddresses(beat.addresses)
   }

@@ -27,6 +27,8 @@ export interface LinkTimings {
   readonly retryMaxMs: number
   /** How long a starting primary waits for secondaries that know a newer primary. */
   readonly startMs: number
+  /** How much longer a secondary may take before it is reported: both servers may start at once. */
+  readonly graceMs: number
   /** Batching delay of rows while no commit waits for the secondary. */
   readonly gatherMs: number
   /** Interval of a secondary's check of all its entries. */
@@ -42,6 +44,7 @@ export const TIMINGS: LinkTimings = {
   retryMinMs: 200,
   retryMaxMs: 2000,
   startMs: 5000,
+  graceMs: 30_000,
   gatherMs: 4,
   compareMs: 3600_000,
   handoverMs: 15_000,

@@ -20,6 +20,8 @@ export interface LeaseExpiryOptions {
   readonly revocation: LeaseRevocation
   /** Leases that expire by this time are revoked; undefined while the clock is not trusted. */
   readonly expiryTimeMs: () => number | undefined
+  /** A fenced DR primary can commit nothing: the work waits until it serves again. */
+  readonly isFenced: () => boolean
   readonly logger: Logger
 }
 
@@ -38,7 +40,7 @@ export class LeaseExpiry {
   /** Resolves when the revocation of each due lease was attempted. Never rejects. */
   async tick(): Promise<void> {
     const expiryTimeMs = this.#options.expiryTimeMs()
-    if (expiryTimeMs === undefined || !this.#timer) return
+    if (expiryTimeMs === undefined || !this.#timer || this.#options.isFenced()) return
     try {
       await Promise.all(this.#options.leases.mounts().map((mount) => this.#revokeDue(mount, expiryTimeMs)))
     } catch (error) {

@@ -10,6 +10,8 @@ const LOG_INTERVAL_MS = 60_000
 export interface PeriodicWorkOptions {
   readonly mounts: () => readonly Mount[]
   readonly now: () => number
+  /** A fenced DR primary can commit nothing: the work waits until it serves again. */
+  readonly isFenced: () => boolean
   readonly logger: Logger
 }
 
@@ -29,7 +31,7 @@ export class PeriodicWork {
 
   /** Resolves when the work of each mount that is due now is complete. Never rejects. */
   async tick(): Promise<void> {
-    if (this.#closed.signal.aborted) return
+    if (this.#closed.signal.aborted || this.#options.isFenced()) return
     const mounts = this.#options.mounts().filter(({ engine }) => 'periodic' in engine)
     await Promise.all(mounts.map((mount) => this.#work(mount)))
   }

@@ -27,6 +27,8 @@ export interface TokenExpiryOptions {
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
   readonly time: ExpiryTime
+  /** A fenced DR primary can commit nothing: the work waits until it serves again. */
+  readonly isFenced: () => boolean
   readonly logger: Logger
 }
 
@@ -34,16 +36,18 @@ export class TokenExpiry {
   readonly #tokens: TokenStore
   readonly #revocation: TokenRevocation
   readonly #time: ExpiryTime
+  readonly #isFenced: () => boolean
   readonly #logger: Logger
   readonly #failures = new LogOnce({ everyMs: LOG_INTERVAL_MS })
   #timer: NodeJS.Timeout | undefined
   #underWay: Promise<void> | undefined
 
   /** Starts the timer. */
-  constructor({ logger, revocation, time, tokens }: TokenExpiryOptions) {
+  constructor({ isFenced, logger, revocation, time, tokens }: TokenExpiryOptions) {
     this.#tokens = tokens
     this.#revocation = revocation
     this.#time = time
+    this.#isFenced = isFenced
     this.#logger = logger
     this.#timer = setInterval(() => void this.tick(), INTERVAL_MS)
     this.#timer.unref()
@@ -56,6 +60,7 @@ export class TokenExpiry {
 
   /** Concurrent calls share one round. Never rejects. */
   async tick(): Promise<void> {
+    if (this.#isFenced()) return
     this.#underWay ??= this.#round().finally(() => (this.#underWay = undefined))
     return this.#underWay
   }

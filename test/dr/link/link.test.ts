@@ -243,7 +243,8 @@ interface Row {
 
 test('heartbeats measure the clock skew, and both sides report it', async (t) => {
   const primary = await Site.start(t, 'primary')
-  const secondary = await Site.start(t, 'secondary', { now: () => Date.now() + 90_000 })
+  let skewMs = 90_000
+  const secondary = await Site.start(t, 'secondary', { now: () => Date.now() + skewMs })
   await activate(primary, secondary)
   await eventually(async () => {
     const [first] = (await primary.field('secondaries')) as { clock_skew_ms: string; last_heartbeat: string }[]
@@ -254,9 +255,28 @@ test('heartbeats measure the clock skew, and both sides report it', async (t) =>
     return near(first?.clock_skew_ms, -90_000)
   }, 'the secondary tells it')
   assert.equal(primary.said(/^clock skew to the DR secondary$/)?.level, 'warn')
+  const own = await eventually(() => secondary.said(/^clock skew to the DR primary$/), 'its log too', 10_000)
+  assert.deepEqual([own.level, own.fields['primary']], ['warn', 'http://primary'])
+  assert.ok(near(own.fields['skew_seconds'], 90, 20), String(own.fields['skew_seconds']))
+  // A new connection measures again.
+  await primary.restart({ port: primary.replication.listening?.port ?? 0 })
+  await eventually(() => secondary.said(/^replication from primary resumed$/))
+  await eventually(async () => {
+    const [first] = (await secondary.field('primaries')) as { clock_skew_ms: string }[]
+    return near(first?.clock_skew_ms, -90_000)
+  })
+  assert.equal(secondary.said(/^clock skew to the DR primary resolved$/), undefined)
+  assert.equal(secondary.lines.filter(({ message }) => message === 'clock skew to the DR primary').length, 1)
+  skewMs = 0
+  // oxlint-disable-next-line no-await-in-loop
+  for (const [site, other] of [
+    [primary, 'secondary'],
+    [secondary, 'primary'],
+  ] as const)
+    await eventually(() => site.said(new RegExp(`^clock skew to the DR ${other} resolved$`))?.level === 'info')
 })
 
 /** A busy machine answers a heartbeat late. */
-function near(text: unknown, ms: number): boolean {
-  return Math.abs(Number(text) - ms) < 20_000
+function near(text: unknown, ms: number, tolerance = 20_000): boolean {
+  return Math.abs(Number(text) - ms) < tolerance
 }

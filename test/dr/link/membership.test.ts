@@ -250,7 +250,7 @@ test('a secondary that reconnects while its lost connection still looks open is 
 })
 
 test('a sealed primary verifies a notice when it is unsealed, before it takes a write', async (t) => {
-  const { primary, secondary } = await robbed(t)
+  const { bundle, primary, secondary } = await robbed(t)
   const { port } = primary.replication.listening ?? { port: 0 }
   await primary.close()
   await secondary.replication.promote(UNFORCED)
@@ -261,9 +261,19 @@ test('a sealed primary verifies a notice when it is unsealed, before it takes a 
     secondary.lines.some(({ fields, message }) => refused.test(message) && /sealed/.test(String(fields['error'])))
   await eventually(isSealed, 'the notice is refused for now')
   assert.equal(primary.store.role, 'own')
+  const [row] = (await primary.field('secondaries')) as { readonly connection_status: string }[]
+  assert.equal(row?.connection_status, 'disconnected', 'a notice is no connection of a secondary')
+  const claim = 'a cluster at http://secondary claims to have replaced this primary'
+  assert.match(String(await primary.field('trouble')), new RegExp(`^${claim} .* "secondary".*: unseal this server`))
+  const noted = () => primary.lines.filter(({ message }) => message.startsWith('a cluster claims to have replaced'))
+  assert.deepEqual([noted().length, noted()[0]?.level], [1, 'warn'])
+  const other = await thiefOf(t, bundle, primary)
+  for (const epoch of [1, 2]) await assert.rejects(other.fence(epoch, Buffer.alloc(32)), { reason: 'sealed' })
+  assert.equal(noted().length, 1, 'a peer can repeat its claim')
   primary.membershipKey = MEMBERSHIP_KEY
   await primary.replication.unsealed()
   assert.equal(primary.store.role, 'fenced', 'nothing was served before')
+  assert.equal(await primary.field('trouble'), '', 'the claim was verified')
   await eventually(() => secondary.replication.pendingNotice === undefined, 'then it is acknowledged')
 })
 

@@ -234,3 +234,19 @@ function address(site: Site): string {
   const { host, port } = site.replication.listening ?? { host: '', port: 0 }
   return `${host}:${port}`
 }
+
+test('a primary does not report a secondary that starts together with it as missing', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  const { port } = primary.replication.listening ?? { port: 0 }
+  const missing = () => primary.said(/^DR secondaries did not connect after the start/)
+  await secondary.close()
+  await primary.restart({ port, timings: { startMs: 20, graceMs: 60_000 } })
+  assert.equal(missing(), undefined, 'it may be starting')
+  await secondary.open()
+  await eventually(() => primary.said(/^DR secondary connected$/))
+  await secondary.close()
+  await primary.restart({ port, timings: { startMs: 20, graceMs: 20 } })
+  const line = await eventually(missing, 'it does not come')
+  assert.deepEqual([line.level, line.fields], ['warn', { secondaries: 'secondary' }])
+})

@@ -34,6 +34,8 @@ function primarySummary(status: DrStatus): DrSummary {
     if (by !== '') return bad(`Fenced: ${by} was promoted and is the primary. Direct the callers to it.`)
     return bad(`Fenced: this primary serves no secrets. ${status.fence_detail ?? ''}`)
   }
+  const trouble = status.trouble ?? ''
+  if (trouble !== '') return bad(`Trouble: ${trouble}`)
   const secondaries = peersOf(status)
   if (secondaries.length === 0) return warning('Not replicated: no secondary has joined this primary.')
   const problem = firstProblem(secondaries)
