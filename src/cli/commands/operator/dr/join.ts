@@ -21,7 +21,7 @@ export const activationOptions = {
   }),
   'ca-file': text({
     placeholder: 'FILE',
-    help: 'CA file on the addressed server, for the primary',
+    help: 'CA file on the addressed server for the primary',
     fallback: '',
   }),
   insecure: flag('Allow plain HTTP to the API of the primary'),
