@@ -16,7 +16,7 @@ const ENTITIES: IdentityKind = {
   word: 'entity',
   article: 'an',
   plural: 'entities',
-  readSummary: 'Show an entity with its aliases, groups and policies',
+  readSummary: 'Show the aliases and groups and policies of an entity',
   deleteDetails: 'The tokens of the entity lose all permissions.',
 }
 export const GROUPS: IdentityKind = {
