@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Check } from '../../ui/views/dr/checks.ts'
-import { failoverChecks, hasFailed, switchChecks } from '../../ui/views/dr/checks.ts'
+import { demotionChecks, failoverChecks, hasFailed, switchChecks } from '../../ui/views/dr/checks.ts'
 import { type DrReport, type DrStatus, type Peer, shortDuration, webAddress } from '../../ui/views/dr/dr-status.ts'
-import { handoverProblem, handoverText } from '../../ui/views/dr/handover.ts'
+import { handoverProblem, handoverText, nextStep } from '../../ui/views/dr/handover.ts'
 import { HISTORY_MAX, LagHistory } from '../../ui/views/dr/lag-history.ts'
 import { decodeToken, randomOtp } from '../../ui/views/dr/operation-token.ts'
 import { drSummary } from '../../ui/views/dr/summary.ts'
@@ -98,6 +98,44 @@ test('a planned switch is checked as by the command', () => {
     ['rights', primary(), false],
   ]
   for (const [why, report, mayDemote] of failing) assert.ok(hasFailed(switchChecks(report, 'berlin', mayDemote)), why)
+})
+
+test('a permission that the server has not returned is not denied', () => {
+  const checks = switchChecks(primary(), 'berlin', undefined)
+  assert.equal(checks.find(({ title }) => title.startsWith('Your token'))?.result, 'open')
+  assert.equal(hasFailed(checks), false)
+})
+
+test('a fenced primary can be demoted, and the commits that the new primary lacks are named', () => {
+  const replaced = {
+    state: 'fenced',
+    fence_reason: 'replaced',
+    fence_detail: 'replaced by "berlin" at https://berlin:4646',
+    replaced_by: 'https://berlin:4646',
+    fenced_by: 'berlin',
+  }
+  const checks = demotionChecks(primary({ connection_status: 'disconnected', lag_entries: 3, last_acknowledged_wal: 40 }, replaced))
+  assert.equal(hasFailed(checks), false)
+  assert.deepEqual(resultsOf(checks), ['passed', 'warning', 'open'])
+  assert.match(checks[0]?.text ?? '', /replaced by "berlin" at https:\/\/berlin:4646/)
+  assert.match(checks[1]?.text ?? '', /has not acknowledged the last 3 commits.*moved to a file/)
+  assert.deepEqual(resultsOf(demotionChecks(primary({ last_acknowledged_wal: 43 }, replaced))), ['passed', 'passed', 'open'])
+  const restarted = demotionChecks(primary({ last_acknowledged_wal: 0, lag_entries: 43 }, replaced))
+  assert.equal(restarted[1]?.result, 'open', 'the position is unknown after a restart')
+  const byOther = { ...replaced, fenced_by: 'paris', replaced_by: 'https://tokyo:4646' }
+  assert.match(demotionChecks(primary({}, byOther))[1]?.text ?? '', /cannot know it.*moved to a file/)
+})
+
+test('an isolated primary warns that no other promotion is known', () => {
+  const isolated = { state: 'fenced', fence_reason: 'isolated', fence_detail: 'no heartbeat from a secondary for 40 s' }
+  const checks = demotionChecks(primary({}, isolated))
+  assert.deepEqual(resultsOf(checks), ['warning', 'open', 'open'])
+  assert.match(checks[0]?.text ?? '', /no heartbeat from a secondary for 40 s/)
+})
+
+test('after a planned switch the old primary is not to be demoted again', () => {
+  assert.doesNotMatch(nextStep(true), /demote it/)
+  assert.match(nextStep(false), /demote it on its page/)
 })
 
 test('a secondary is promoted in a planned switch only with the entries of the old primary', () => {

@@ -37,7 +37,10 @@ export interface DrStatus {
   readonly fence_reason?: string
   readonly fence_detail?: string
   readonly fence_notice?: string
+  /** API address of the new primary. */
   readonly replaced_by?: string
+  /** ID of the secondary that was promoted, or that reported the promotion. */
+  readonly fenced_by?: string
   readonly known_secondaries?: readonly string[]
   readonly secondaries?: readonly Peer[]
   readonly primaries?: readonly Peer[]
@@ -98,6 +101,16 @@ export function isSecondary({ mode }: DrStatus): boolean {
 /** A primary that was demoted, and has not joined another one. */
 export function isDemoted(status: DrStatus): boolean {
   return isSecondary(status) && peersOf(status).length === 0
+}
+
+/** A primary that serves nothing: it was replaced, or it is isolated. */
+export function isFenced({ mode, state }: DrStatus): boolean {
+  return mode === 'primary' && state === 'fenced'
+}
+
+/** Another cluster was promoted in place of this fenced primary. */
+export function isReplaced(status: DrStatus): boolean {
+  return isFenced(status) && ((status.replaced_by ?? '') !== '' || status.fence_reason === 'replaced')
 }
 
 /** Milliseconds below one second, whole seconds, from a minute on minutes: `35 ms`, `-12 s`, `5m 20s`. */

@@ -6,8 +6,9 @@ import { View } from '../../components/view.tsx'
 import { HaPanel } from '../status/ha-panel.tsx'
 import { CoreLoaded, Facts } from '../../components/core-parts.tsx'
 import { Activation } from './activation.tsx'
+import { Demotion } from './demotion.tsx'
 import { Drill } from './drill.tsx'
-import { type DrReport, isDemoted, isSecondary, peersOf, readReport } from './dr-status.ts'
+import { type DrReport, isDemoted, isFenced, isSecondary, peersOf, readReport } from './dr-status.ts'
 import { Failover, type Promotion, PromotionResult } from './failover.tsx'
 import { LagChart } from './lag-chart.tsx'
 import { LagHistory } from './lag-history.ts'
@@ -87,6 +88,7 @@ interface ChangesProps {
 function Changes({ promoted, reload, report }: ChangesProps) {
   const { status } = report
   if (status.mode === 'disabled') return <Enabling />
+  if (isFenced(status)) return <Demotion report={report} reload={reload} />
   if (status.mode === 'primary') {
     return (
       <>

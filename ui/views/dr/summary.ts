@@ -31,7 +31,9 @@ function warning(text: string): DrSummary {
 function primarySummary(status: DrStatus): DrSummary {
   if (status.state !== 'running') {
     const by = status.replaced_by ?? ''
-    if (by !== '') return bad(`Fenced: ${by} was promoted and is the primary. Direct the callers to it.`)
+    if (by !== '') {
+      return bad(`Fenced: ${by} was promoted and is the primary. Direct the callers to it, then demote this server.`)
+    }
     return bad(`Fenced: this primary serves no secrets. ${status.fence_detail ?? ''}`)
   }
   const secondaries = peersOf(status)
