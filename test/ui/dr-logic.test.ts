@@ -8,7 +8,7 @@ import { handoverProblem, handoverText, nextStep } from '../../ui/views/dr/hando
 import { HISTORY_MAX, LagHistory } from '../../ui/views/dr/lag-history.ts'
 import { decodeToken, randomOtp } from '../../ui/views/dr/operation-token.ts'
 import { drSummary } from '../../ui/views/dr/summary.ts'
-import { sealSummary } from '../../ui/views/seal/unsealing.ts'
+import { coreRole, sealSummary } from '../../ui/views/seal/unsealing.ts'
 
 const PEER: Peer = {
   node_id: 'berlin',
@@ -114,12 +114,18 @@ test('a fenced primary can be demoted, and the commits that the new primary lack
     replaced_by: 'https://berlin:4646',
     fenced_by: 'berlin',
   }
-  const checks = demotionChecks(primary({ connection_status: 'disconnected', lag_entries: 3, last_acknowledged_wal: 40 }, replaced))
+  const checks = demotionChecks(
+    primary({ connection_status: 'disconnected', lag_entries: 3, last_acknowledged_wal: 40 }, replaced),
+  )
   assert.equal(hasFailed(checks), false)
   assert.deepEqual(resultsOf(checks), ['passed', 'warning', 'open'])
   assert.match(checks[0]?.text ?? '', /replaced by "berlin" at https:\/\/berlin:4646/)
   assert.match(checks[1]?.text ?? '', /has not acknowledged the last 3 commits.*moved to a file/)
-  assert.deepEqual(resultsOf(demotionChecks(primary({ last_acknowledged_wal: 43 }, replaced))), ['passed', 'passed', 'open'])
+  assert.deepEqual(resultsOf(demotionChecks(primary({ last_acknowledged_wal: 43 }, replaced))), [
+    'passed',
+    'passed',
+    'open',
+  ])
   const restarted = demotionChecks(primary({ last_acknowledged_wal: 0, lag_entries: 43 }, replaced))
   assert.equal(restarted[1]?.result, 'open', 'the position is unknown after a restart')
   const byOther = { ...replaced, fenced_by: 'paris', replaced_by: 'https://tokyo:4646' }
@@ -196,8 +202,16 @@ test('durations are short, and only web addresses become links', () => {
 
 test('the sentence of the seal counts the missing key shares', () => {
   const status = { initialized: true, sealed: true, t: 3, n: 5, progress: 2, type: 'shamir' }
-  assert.match(sealSummary(status).text, /one more key share\./)
-  assert.match(sealSummary({ ...status, progress: 0 }).text, /3 more key shares/)
-  assert.equal(sealSummary({ ...status, sealed: false }).kind, 'good')
-  assert.match(sealSummary({ ...status, initialized: false }).text, /not initialized/)
+  assert.match(sealSummary(status, 'serving').text, /one more key share\./)
+  assert.match(sealSummary({ ...status, progress: 0 }, 'serving').text, /3 more key shares/)
+  assert.equal(sealSummary({ ...status, sealed: false }, 'serving').kind, 'good')
+  assert.match(sealSummary({ ...status, initialized: false }, 'serving').text, /not initialized/)
+})
+
+test('the sentence of the seal does not claim that a secondary or a fenced primary serves requests', () => {
+  const status = { initialized: true, sealed: false, t: 3, n: 5, progress: 0, type: 'shamir' }
+  assert.match(sealSummary(status, coreRole({ replication_dr_mode: 'disabled' })).text, /unsealed and serves requests/)
+  for (const health of [{ replication_dr_mode: 'secondary' }, { replication_dr_mode: 'primary', fenced: true }]) {
+    assert.match(sealSummary(status, coreRole(health)).text, /serves no requests/)
+  }
 })

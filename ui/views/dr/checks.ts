@@ -1,5 +1,13 @@
 /** The checks before a failover and before a planned switch, as in `outpost operator dr failover` and `outpost operator dr switch`. */
-import { type DrReport, type DrStatus, isConnected, isDemoted, isReplaced, peersOf, shortDuration } from './dr-status.ts'
+import {
+  type DrReport,
+  type DrStatus,
+  isConnected,
+  isDemoted,
+  isReplaced,
+  peersOf,
+  shortDuration,
+} from './dr-status.ts'
 
 export interface Check {
   readonly title: string
@@ -184,7 +192,9 @@ function fencedCommitsCheck(status: DrStatus): Check {
 function heirOf(status: DrStatus): ReturnType<typeof peersOf>[number] | undefined {
   const { fenced_by: id = '', replaced_by: address = '' } = status
   const peers = peersOf(status)
-  return peers.find((peer) => address !== '' && peer.api_address === address) ?? peers.find((peer) => peer.node_id === id)
+  return (
+    peers.find((peer) => address !== '' && peer.api_address === address) ?? peers.find((peer) => peer.node_id === id)
+  )
 }
 
 /** A fenced core resolves no tokens for `sys/capabilities-self`. */

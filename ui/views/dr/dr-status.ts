@@ -1,4 +1,5 @@
 /** The status of DR replication. */
+import { ANY_STATE } from '../../api/any-state.ts'
 import { secrets, sendJson } from '../../api/client.ts'
 
 export const DR = 'sys/replication/dr'
@@ -61,15 +62,6 @@ export interface DrReport {
   readonly status: DrStatus
   readonly health: Health
   readonly readAtMs: number
-}
-
-/** Makes each state of the server a response with the status 200. */
-const ANY_STATE = {
-  sealedcode: 200,
-  uninitcode: 200,
-  drsecondarycode: 200,
-  standbycode: 200,
-  haunhealthycode: 200,
 }
 
 export async function readDrStatus(signal?: AbortSignal): Promise<DrStatus> {

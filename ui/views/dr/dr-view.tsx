@@ -3,7 +3,7 @@ import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
 import { Time } from '../../components/format.tsx'
 import { View } from '../../components/view.tsx'
-import { HaPanel } from '../status/ha-panel.tsx'
+import { HaPanel, useHa } from '../status/ha-panel.tsx'
 import { CoreLoaded, Facts } from '../../components/core-parts.tsx'
 import { Activation } from './activation.tsx'
 import { Demotion } from './demotion.tsx'
@@ -47,7 +47,7 @@ export default function DrView(_props: ViewProps) {
           </>
         )}
       </CoreLoaded>
-      <HaPanel />
+      <HaPanel ha={useHa()} />
     </View>
   )
 }

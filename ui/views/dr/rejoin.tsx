@@ -48,8 +48,8 @@ export function Rejoin({ reload, status }: RejoinProps) {
     <section class="card" aria-label="Join the new primary">
       <h2>Join the new primary</h2>
       <p>
-        1. In a planned switch: enter the state of this server on the page of the secondary, and promote it there. After a
-        failover, the new primary does not need it:
+        1. In a planned switch: enter the state of this server on the page of the secondary, and promote it there. After
+        a failover, the new primary does not need it:
       </p>
       <CopiedText label="State of the demoted primary" text={handoverText(status)} />
       <p>2. Public key of this server. Enter it on the page of the new primary, under “Add a secondary”:</p>
