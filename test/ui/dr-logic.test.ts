@@ -6,7 +6,7 @@ import { demotionChecks, failoverChecks, hasFailed, switchChecks } from '../../u
 import { type DrReport, type DrStatus, type Peer, shortDuration, webAddress } from '../../ui/views/dr/dr-status.ts'
 import { handoverProblem, handoverText, nextStep } from '../../ui/views/dr/handover.ts'
 import { HISTORY_MAX, LagHistory } from '../../ui/views/dr/lag-history.ts'
-import { decodeToken, randomOtp } from '../../ui/views/dr/operation-token.ts'
+import { decodeToken, keptShares, randomOtp } from '../../ui/views/dr/operation-token.ts'
 import { drSummary } from '../../ui/views/dr/summary.ts'
 import { coreRole, sealSummary } from '../../ui/views/seal/unsealing.ts'
 
@@ -161,6 +161,13 @@ test('an operation token is decoded with its one-time password', () => {
   assert.equal(decodeToken(encoded.toString('base64').replaceAll('=', ''), otp), token)
   assert.match(randomOtp(300), /^[0-9A-Za-z]{300}$/)
   assert.notEqual(randomOtp(24), randomOtp(24))
+})
+
+test('after a refused share, the shares that the server has kept are kept', () => {
+  const status = { nonce: 'n', started: true, progress: 1, required: 3 }
+  assert.deepEqual(keptShares(status, 'n'), { progress: 1, required: 3 })
+  assert.equal(keptShares({ ...status, nonce: '', started: false, progress: 0 }, 'n'), undefined)
+  assert.equal(keptShares(status, 'other'), undefined)
 })
 
 test('the history keeps a limited number of measurements, and a gap where a peer is unknown', () => {

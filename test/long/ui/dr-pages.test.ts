@@ -76,6 +76,7 @@ test('a failover is prepared with key shares, confirmed, and the promoted server
   const wrong = Buffer.alloc(33, 7).toString('base64')
   await enterShares(part, [wrong, shares[0] ?? ''])
   await part.getByRole('alert').waitFor()
+  await part.getByText('The attempt starts again').waitFor()
   assert.equal((await secondary.status())['mode'], 'secondary')
   await enterShares(part, shares)
   await part.getByText('Ready to promote').waitFor()
@@ -115,6 +116,9 @@ test('an operation token that is not used is deleted when the view is left', { s
   const part = page.getByRole('region', { name: 'Failover' })
   await part.getByRole('button', { name: 'Prepare the promotion' }).click()
   await enterShares(part, primary.keys.shares.slice(0, 1))
+  await part.getByText('1 of 2 key shares accepted').waitFor()
+  await enterShares(part, ['not a share'])
+  await part.getByRole('alert').waitFor()
   await part.getByText('1 of 2 key shares accepted').waitFor()
   const attempt = 'sys/replication/dr/secondary/generate-operation-token/attempt'
   assert.equal((await secondary.told('GET', attempt, undefined, '')).body['started'], true)
