@@ -164,6 +164,35 @@ test('the use of the disk is visible on a narrow screen', { skip }, async (t) =>
   assert.ok(cell && table && cell.x + cell.width <= table.x + table.width, JSON.stringify({ cell, table }))
 })
 
+test('long names fit a narrow screen, and their buttons stay whole', { skip }, async (t) => {
+  const long = 'n'.repeat(300)
+  const agent = await startHost(
+    t,
+    (allocDir) => void makeAllocation(allocDir, ALLOC, { Name: long, JobID: `job-${long}` }),
+  )
+  const nodes: readonly { readonly ID: string }[] = JSON.parse(await (await agent.ask('/v1/nodes')).text())
+  const body = JSON.stringify({ NodeID: nodes[0]?.ID, Meta: { [long]: 'value' } })
+  assert.equal((await agent.ask(`/v1/client/metadata?node_id=${nodes[0]?.ID}`, { method: 'POST', body })).status, 200)
+  const viewport = { width: 360, height: 800 }
+  const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/logs/${ALLOC}/web`, viewport })
+  await page.getByRole('navigation', { name: 'Parents' }).getByText(long, { exact: true }).waitFor()
+  await fits(page, 'main')
+  await page.goto(`${agent.url}/ui/logs/wall`)
+  await page.getByRole('button', { name: 'Add a tail' }).first().click()
+  await page.getByRole('dialog').getByRole('listitem').getByText(`job-${long}`).first().waitFor()
+  await fits(page, '.dialog-body')
+  await fits(page, '.wall-offered')
+  await page.goto(`${agent.url}/ui/hosts/${nodes[0]?.ID}?tab=metadata`)
+  const change = page.getByRole('button', { name: `Change ${long}` })
+  await change.waitFor()
+  assert.ok(((await change.boundingBox())?.height ?? 99) < 40, 'the text of the button is in one line')
+})
+
+async function fits(page: Page, selector: string): Promise<void> {
+  const width = `(({ clientWidth, scrollWidth }) => scrollWidth - clientWidth)(document.querySelector('${selector}'))`
+  assert.equal(await page.evaluate(width), 0, `${selector} does not scroll sideways`)
+}
+
 test('a garbage collection shows what it removes, and then what it has removed', { skip }, async (t) => {
   const { agent, nodeId } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/hosts/${nodeId}` })
