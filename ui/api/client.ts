@@ -26,6 +26,11 @@ export class ApiError extends Error {
   }
 }
 
+/** The server refuses this to the token. A further request has the same result. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof ApiError && error.isForbidden
+}
+
 export type Query = Readonly<Record<string, string | number | boolean | undefined>>
 
 export interface RequestOptions {

@@ -37,11 +37,13 @@ test('hosts are listed with their use, found by words and metadata, and opened b
   await page.keyboard.press('/')
   await page.keyboard.type('rack=r2')
   await page.getByText('No host matches').waitFor()
+  await page.getByRole('button', { name: 'All 0' }).waitFor()
   assert.equal(new URL(page.url()).search, '?q=rack%3Dr2')
   await search.fill('HOST rack=r1')
   await rows.first().waitFor()
   await page.goto(uiUrl('/hosts?q=nothing'))
   await page.getByText('No host matches').waitFor()
+  await page.getByRole('button', { name: 'All 0' }).waitFor()
   await page.goto(uiUrl('/hosts?q=web&sort=-disk'))
   await page.getByText('All hosts that are ready have been measured.').waitFor()
   await page.locator('[aria-sort=descending]', { hasText: 'Disk' }).waitFor()
@@ -116,6 +118,13 @@ test('dynamic metadata is added, changed and removed, and shown as the host conf
   await row('rack').getByText('Configured: r1').waitFor()
   assert.deepEqual(await metadata(), { 'note.hostile': HOSTILE, rack: 'r2' })
   await expectNoAxeViolations(page, 'metadata')
+
+  await page.getByRole('button', { name: 'Add a key' }).click()
+  await page.getByLabel('Key', { exact: true }).fill('rack')
+  await page.getByRole('dialog').getByText('The host has this key already: r2').waitFor()
+  assert.equal(await page.getByRole('button', { name: 'Save' }).count(), 0)
+  await page.getByRole('button', { name: 'Replace the value' }).waitFor()
+  await page.keyboard.press('Escape')
 
   for (const key of ['note.hostile', 'rack']) {
     await page.getByRole('button', { name: `Remove ${key}` }).click()
