@@ -101,6 +101,13 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   return response
 }
 
+/** One text for a sealed core. Servers answer as Vault does, with JSON or as plain text. */
+export const SEALED = 'The secrets core is sealed.'
+
+export function serverMessage(text: string): string {
+  return text.trim() === 'Vault is sealed' ? SEALED : text
+}
+
 /** What the secrets core answers if the token may not do this. It names neither the path nor the capability. */
 const DENIED = 'permission denied'
 
@@ -131,7 +138,7 @@ async function errorOf(response: Response, need: string): Promise<ApiError> {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
     if (errors.length > 0) {
-      const message = errors.map(withoutErrorList).join('; ')
+      const message = serverMessage(errors.map(withoutErrorList).join('; '))
       const whole = message === DENIED && need !== '' ? `${message}: ${need}` : message
       return new ApiError(response.status, whole.slice(0, ERROR_CHARS_MAX), data)
     }
@@ -139,7 +146,10 @@ async function errorOf(response: Response, need: string): Promise<ApiError> {
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.
   }
-  return new ApiError(response.status, text === '' ? `status ${response.status}` : text.slice(0, ERROR_CHARS_MAX))
+  return new ApiError(
+    response.status,
+    text === '' ? `status ${response.status}` : serverMessage(text).slice(0, ERROR_CHARS_MAX),
+  )
 }
 
 /** Sends a request and parses a JSON response; undefined without a body. */

@@ -1,7 +1,9 @@
 /** What a tail does not show: lines before its start, lines that were removed, and a log that does not exist yet. */
+import { SEALED } from '../../../api/client.ts'
 import { visibleText } from '../../../app/invisible-characters.ts'
 import { address } from '../../../app/location.ts'
 import { Button } from '../../../components/button.tsx'
+import { Link } from '../../../components/link.tsx'
 import { ERROR_EXPRESSION } from '../model/line-text.ts'
 import { setStart } from './option-bar.tsx'
 import type { TailController } from './tail-controller.ts'
@@ -37,6 +39,13 @@ function PartNote({ tail }: { readonly tail: TailController }) {
     return (
       <p class="log-note" role="status">
         {state.reason}. The view retries until the log exists.
+      </p>
+    )
+  }
+  if (state.kind === 'disconnected' && state.reason === SEALED) {
+    return (
+      <p class="log-note" role="status">
+        {SEALED} The tail continues after it is unsealed. <Link to="/seal">Unseal it</Link>
       </p>
     )
   }
