@@ -8,6 +8,7 @@ import { needsLoginForJobs } from '../../app/session.ts'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
 import { Badge, Time } from '../../components/format.tsx'
+import { counted } from '../../components/plural.ts'
 import { Link } from '../../components/link.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded, LoginNeeded } from '../../components/states.tsx'
@@ -116,7 +117,7 @@ function AllocationTable({ isFiltered, page: { allocations, hasMore } }: Allocat
   }
   return (
     <>
-      {hasMore && <p class="muted">The first {allocations.length} allocations. Search to see others.</p>}
+      {hasMore && <p class="muted">The first {counted(allocations.length, 'allocation')}. Search to see others.</p>}
       {closed.length > 0 && (
         <p class="muted">
           Your token may not read files of the {closed.length === 1 ? 'namespace' : 'namespaces'}{' '}

@@ -10,6 +10,7 @@ import { mayReadHosts } from '../../app/session.ts'
 import { showError, showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Badge, Time } from '../../components/format.tsx'
+import { counted } from '../../components/plural.ts'
 import { Link } from '../../components/link.tsx'
 import { Failure } from '../../components/states.tsx'
 import { Tabs } from '../../components/tabs.tsx'
@@ -31,6 +32,7 @@ import { allocationsOf, fileNameOf, namesOf, sourceLabel, titleOf } from './pane
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
 import { filterWholeLog, focusFilter, searchOf } from './pane/whole-filter.ts'
+import { taskState } from './list/log-targets.ts'
 import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
 import { wallPathWith } from './wall/wall-tails.ts'
 import { openWithFetch } from './stream/transport.ts'
@@ -221,10 +223,10 @@ function TaskTabs({ allocations, target }: { readonly target: LogTarget; readonl
 function TargetState({ allocations, target }: { readonly target: LogTarget; readonly allocations: Allocations }) {
   const [allocation] = allocations
   if (!allocation || target.kind === 'job') {
-    return target.kind === 'job' ? <span class="muted">{allocations.length} allocations</span> : null
+    return target.kind === 'job' ? <span class="muted">{counted(allocations.length, 'allocation')}</span> : null
   }
   const task = target.kind === 'task' ? allocation.TaskStates?.[target.task] : undefined
-  const state = task?.Failed ? 'failed' : (task?.State ?? allocation.ClientStatus)
+  const state = task ? taskState(task) : allocation.ClientStatus
   return (
     <span class="log-target-state">
       <Badge state={state} />{' '}
