@@ -9,20 +9,14 @@ import { setStart } from './option-bar.tsx'
 import type { TailController } from './tail-controller.ts'
 import { filterWholeLog, searchOf } from './whole-filter.ts'
 
-interface TailNoteProps {
-  readonly tail: TailController
-  /** Names of allocations by ID. */
-  readonly names: ReadonlyMap<string, string>
-}
-
-export function TailNote({ names, tail }: TailNoteProps) {
+export function TailNote({ tail }: { readonly tail: TailController }) {
   void tail.tick.value
   const failed = [...tail.session.failedLogs]
   return (
     <>
       {failed.map(([allocation, error]) => (
         <p key={allocation} class="log-note error" role="status">
-          Lines are missing: the log of {visibleText(names.get(allocation) ?? allocation)} cannot be read: {error}
+          Lines are missing: the log of {visibleText(tail.session.placeOf(allocation))} cannot be read: {error}
         </p>
       ))}
       <PartNote tail={tail} />
