@@ -47,12 +47,17 @@ test('a healthy primary and a healthy secondary say so', () => {
   assert.equal(drSummary(secondary()).kind, 'good')
 })
 
+test('one entry is not several', () => {
+  assert.match(drSummary(primary({ lag_entries: 1 })).text, /, 1 entry behind/)
+  assert.match(failoverChecks(secondary({ lag_entries: 1 }))[1]?.text ?? '', /^1 entry behind/)
+})
+
 test('the sentence of a primary names the worst problem', () => {
   const cases: readonly (readonly [DrReport, 'warning' | 'bad', RegExp])[] = [
     [primary({ connection_status: 'disconnected', disconnected_seconds: 90 }), 'bad', /berlin disconnected 1m 30s ago/],
     [primary({ is_whole: false }), 'warning', /initial sync/],
     [primary({ authenticated: false }), 'warning', /berlin is sealed/],
-    [primary({ lag_entries: 2000 }), 'warning', /2000 entries/],
+    [primary({ lag_entries: 2000 }), 'warning', /lacks 2,000 entries/],
     [primary({ clock_skew_ms: '-40000' }), 'warning', /differ by -40 s/],
     [primary({}, { sync: 'degraded' }), 'warning', /Degraded/],
     [primary({}, { secondaries: [] }), 'warning', /no secondary/],

@@ -66,7 +66,7 @@ test('the first line does not call a standby active, and says nothing while the 
 })
 
 test('the list of servers does not contradict the members of the core', () => {
-  const announced = { Name: 's3', Address: 'https://s3:4646', Status: 'alive', CoreState: 'active' }
+  const announced = { Name: 's3', Address: 's3:4646', Status: 'alive', CoreState: 'active' }
   const lost = [member('s1', 'active'), member('s3', 'lost')]
   assert.deepEqual(serverState(announced, lost), { status: 'lost', core: 'lost' })
   assert.deepEqual(serverState(announced, [member('s3', 'standby')]), { status: 'alive', core: 'standby' })

@@ -177,8 +177,10 @@ test('secrets are edited without losing the changes of anyone', { skip }, async 
 
   await parent.test('a version that was written before the editor opened is not compared', async (t) => {
     await call('POST', 'secret/data/fresh', { data: { a: '1' } })
-    const { page } = await open(t, '/secrets/secret/fresh')
-    await button(page, 'Show a').waitFor()
+    const { page } = await open(t, '/secrets')
+    const watch = page.waitForResponse((response) => response.url().includes('/watch/fresh'))
+    await page.goto(`${agent.url}/ui/secrets/secret/fresh`)
+    await watch
     await call('POST', 'secret/data/fresh', { data: { a: '2' } })
     await page.getByText('Version 2 was written').waitFor()
     await button(page, 'Edit').click()

@@ -7,6 +7,7 @@ import {
   isReplaced,
   peersOf,
   shortDuration,
+  entriesText,
 } from './dr-status.ts'
 
 export interface Check {
@@ -55,7 +56,7 @@ function lagCheck(status: DrStatus): Check {
   if (typeof entries !== 'number') {
     return { title, result: 'warning', text: 'The lag is unknown: no heartbeat since the start of this server.' }
   }
-  if (entries > 0) return { title, result: 'warning', text: `${entries} entries behind at the last heartbeat.` }
+  if (entries > 0) return { title, result: 'warning', text: `${entriesText(entries)} behind at the last heartbeat.` }
   const age = typeof seconds === 'number' && seconds > 0 ? ` ${shortDuration(seconds * 1000)} ago` : ''
   const sync = status.sync === 'on' ? ' Replication is synchronous.' : ''
   const result = age === '' || status.sync === 'on' ? 'passed' : 'warning'
@@ -142,8 +143,8 @@ function connectionCheck(title: string, row: ReturnType<typeof peersOf>[number])
   if (row.is_whole === false) return { title, result: 'failed', text: 'Its initial sync is not complete.' }
   if (row.authenticated === false) return { title, result: 'failed', text: 'It is sealed: unseal it first.' }
   if (lag > LAG_MAX)
-    return { title, result: 'failed', text: `It is ${lag} entries behind: wait until it has caught up.` }
-  return { title, result: 'passed', text: `Connected, unsealed, ${lag} entries behind.` }
+    return { title, result: 'failed', text: `It is ${entriesText(lag)} behind: wait until it has caught up.` }
+  return { title, result: 'passed', text: `Connected, unsealed, ${entriesText(lag)} behind.` }
 }
 
 function permissionCheck(mayDemote: boolean | undefined): Check {

@@ -1,6 +1,7 @@
 /** The status of DR replication. */
 import { ANY_STATE } from '../../api/any-state.ts'
 import { secrets, sendJson } from '../../api/client.ts'
+import { counted } from '../../components/plural.ts'
 
 export const DR = 'sys/replication/dr'
 
@@ -103,6 +104,10 @@ export function isFenced({ mode, state }: DrStatus): boolean {
 /** Another cluster was promoted in place of this fenced primary. */
 export function isReplaced(status: DrStatus): boolean {
   return isFenced(status) && ((status.replaced_by ?? '') !== '' || status.fence_reason === 'replaced')
+}
+
+export function entriesText(count: number): string {
+  return counted(count, 'entry', 'entries')
 }
 
 /** Milliseconds below one second, whole seconds, from a minute on minutes: `35 ms`, `-12 s`, `5m 20s`. */

@@ -118,7 +118,8 @@ export interface ServerState {
  */
 export function serverState(server: AnnouncedServer, members: readonly HaMember[] | undefined): ServerState {
   const { Address, CoreState, Name, Status } = server
-  const member = members?.find(({ api_address, name }) => api_address === Address || name === Name)
+  const isAt = ({ api_address }: HaMember) => api_address === Address || URL.parse(api_address)?.host === Address
+  const member = members?.find(isAt) ?? members?.find(({ name }) => name === Name)
   if (!member) return { status: Status, core: CoreState === 'ha_standby' ? 'standby' : CoreState || 'unknown' }
   // A lost server has no state that is known.
   return member.role === 'lost' ? { status: 'lost', core: 'lost' } : { status: Status, core: member.role }
