@@ -3,6 +3,7 @@
  * browser loads with the page. Otherwise each set of views would share a script of its own, and a page would load a dozen. Large pieces of
  * few views stay out: the lines of a log, uPlot.
  */
+import './api/any-state.ts'
 import './api/capabilities.ts'
 import './api/client.ts'
 import './api/frame-reader.ts'
@@ -25,6 +26,7 @@ import './components/link.tsx'
 import './components/media.ts'
 import './components/plot.tsx'
 import './components/plot-times.ts'
+import './components/plural.ts'
 import './components/secret-value.tsx'
 import './components/states.tsx'
 import './components/tabs.tsx'

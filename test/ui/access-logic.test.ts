@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { envLines, processJson, profileText } from '../../src/cli/commands/cloud/credential-formats.ts'
-import { ApiError, withoutErrorList } from '../../ui/api/client.ts'
+import { ApiError, SEALED, serverMessage, withoutErrorList } from '../../ui/api/client.ts'
 import { memberRows, userNameProblem } from '../../ui/views/access/auth-methods/auth-mounts.ts'
-import { failureHint } from '../../ui/components/failure-hint.ts'
+import { failureHint, failureKind } from '../../ui/components/failure-hint.ts'
 import { mapLimited } from '../../ui/api/map-limited.ts'
 import { listOf, segmentsOf } from '../../ui/app/path-segments.ts'
 import { credentialsOf, formatCredentials } from '../../ui/views/cloud/credential-formats.ts'
@@ -41,6 +41,19 @@ test('an error of the secrets core names the view that helps', () => {
   assert.match(hint(404, 'status 404')?.text ?? '', /deleted/)
   assert.equal(hint(400, 'missing "ttl"'), undefined)
   assert.equal(failureHint(new Error('x')), undefined)
+})
+
+test('a sealed core, a missing login and a missing mount have texts of their own', () => {
+  const caller = { hasToken: true, policies: ['default'] }
+  const root = { hasToken: true, policies: ['root'] }
+  const refusal = new ApiError(403, 'preflight capability check returned 403, please ensure …')
+  assert.equal(failureKind(new ApiError(503, serverMessage('Vault is sealed')), caller), 'sealed')
+  assert.equal(failureKind(new ApiError(503, serverMessage('Vault is sealed\n')), caller), 'sealed')
+  assert.equal(failureKind(refusal, { hasToken: false, policies: [] }), 'login')
+  assert.equal(failureKind(refusal, caller), 'refused')
+  assert.equal(failureKind(refusal, root), 'missing')
+  assert.equal(failureKind(new ApiError(403, 'private directory'), root), 'other')
+  assert.equal(failureHint(new ApiError(503, SEALED))?.link?.to, '/seal')
 })
 
 test('a list of causes of the server is one line', () => {

@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Check } from '../../ui/views/dr/checks.ts'
-import { failoverChecks, hasFailed, switchChecks } from '../../ui/views/dr/checks.ts'
+import { demotionChecks, failoverChecks, hasFailed, switchChecks } from '../../ui/views/dr/checks.ts'
 import { type DrReport, type DrStatus, type Peer, shortDuration, webAddress } from '../../ui/views/dr/dr-status.ts'
-import { handoverProblem, handoverText } from '../../ui/views/dr/handover.ts'
+import { handoverProblem, handoverText, nextStep } from '../../ui/views/dr/handover.ts'
 import { HISTORY_MAX, LagHistory } from '../../ui/views/dr/lag-history.ts'
-import { decodeToken, randomOtp } from '../../ui/views/dr/operation-token.ts'
+import { decodeToken, keptShares, randomOtp } from '../../ui/views/dr/operation-token.ts'
 import { drSummary } from '../../ui/views/dr/summary.ts'
-import { sealSummary } from '../../ui/views/seal/unsealing.ts'
+import { coreRole, sealSummary } from '../../ui/views/seal/unsealing.ts'
 
 const PEER: Peer = {
   node_id: 'berlin',
@@ -47,12 +47,17 @@ test('a healthy primary and a healthy secondary say so', () => {
   assert.equal(drSummary(secondary()).kind, 'good')
 })
 
+test('one entry is not several', () => {
+  assert.match(drSummary(primary({ lag_entries: 1 })).text, /, 1 entry behind/)
+  assert.match(failoverChecks(secondary({ lag_entries: 1 }))[1]?.text ?? '', /^1 entry behind/)
+})
+
 test('the sentence of a primary names the worst problem', () => {
   const cases: readonly (readonly [DrReport, 'warning' | 'bad', RegExp])[] = [
     [primary({ connection_status: 'disconnected', disconnected_seconds: 90 }), 'bad', /berlin disconnected 1m 30s ago/],
     [primary({ is_whole: false }), 'warning', /initial sync/],
     [primary({ authenticated: false }), 'warning', /berlin is sealed/],
-    [primary({ lag_entries: 2000 }), 'warning', /2000 entries/],
+    [primary({ lag_entries: 2000 }), 'warning', /lacks 2,000 entries/],
     [primary({ clock_skew_ms: '-40000' }), 'warning', /differ by -40 s/],
     [primary({}, { sync: 'degraded' }), 'warning', /Degraded/],
     [primary({}, { secondaries: [] }), 'warning', /no secondary/],
@@ -101,6 +106,50 @@ test('a planned switch is checked as by the command', () => {
   for (const [why, report, mayDemote] of failing) assert.ok(hasFailed(switchChecks(report, 'berlin', mayDemote)), why)
 })
 
+test('a permission that the server has not returned is not denied', () => {
+  const checks = switchChecks(primary(), 'berlin', undefined)
+  assert.equal(checks.find(({ title }) => title.startsWith('Your token'))?.result, 'open')
+  assert.equal(hasFailed(checks), false)
+})
+
+test('a fenced primary can be demoted, and the commits that the new primary lacks are named', () => {
+  const replaced = {
+    state: 'fenced',
+    fence_reason: 'replaced',
+    fence_detail: 'replaced by "berlin" at https://berlin:4646',
+    replaced_by: 'https://berlin:4646',
+    fenced_by: 'berlin',
+  }
+  const checks = demotionChecks(
+    primary({ connection_status: 'disconnected', lag_entries: 3, last_acknowledged_wal: 40 }, replaced),
+  )
+  assert.equal(hasFailed(checks), false)
+  assert.deepEqual(resultsOf(checks), ['passed', 'warning', 'open'])
+  assert.match(checks[0]?.text ?? '', /replaced by "berlin" at https:\/\/berlin:4646/)
+  assert.match(checks[1]?.text ?? '', /has not acknowledged the last 3 commits.*moved to a file/)
+  assert.deepEqual(resultsOf(demotionChecks(primary({ last_acknowledged_wal: 43 }, replaced))), [
+    'passed',
+    'passed',
+    'open',
+  ])
+  const restarted = demotionChecks(primary({ last_acknowledged_wal: 0, lag_entries: 43 }, replaced))
+  assert.equal(restarted[1]?.result, 'open', 'the position is unknown after a restart')
+  const byOther = { ...replaced, fenced_by: 'paris', replaced_by: 'https://tokyo:4646' }
+  assert.match(demotionChecks(primary({}, byOther))[1]?.text ?? '', /cannot know it.*moved to a file/)
+})
+
+test('an isolated primary warns that no other promotion is known', () => {
+  const isolated = { state: 'fenced', fence_reason: 'isolated', fence_detail: 'no heartbeat from a secondary for 40 s' }
+  const checks = demotionChecks(primary({}, isolated))
+  assert.deepEqual(resultsOf(checks), ['warning', 'open', 'open'])
+  assert.match(checks[0]?.text ?? '', /no heartbeat from a secondary for 40 s/)
+})
+
+test('after a planned switch the old primary is not to be demoted again', () => {
+  assert.doesNotMatch(nextStep(true), /demote it/)
+  assert.match(nextStep(false), /demote it on its page/)
+})
+
 test('a secondary is promoted in a planned switch only with the entries of the old primary', () => {
   const state = { mode: 'secondary', position: 41, merkle_root: ROOT }
   assert.equal(handoverText(state), '41-0123456789abcdef')
@@ -118,6 +167,13 @@ test('an operation token is decoded with its one-time password', () => {
   assert.equal(decodeToken(encoded.toString('base64').replaceAll('=', ''), otp), token)
   assert.match(randomOtp(300), /^[0-9A-Za-z]{300}$/)
   assert.notEqual(randomOtp(24), randomOtp(24))
+})
+
+test('after a refused share, the shares that the server has kept are kept', () => {
+  const status = { nonce: 'n', started: true, progress: 1, required: 3 }
+  assert.deepEqual(keptShares(status, 'n'), { progress: 1, required: 3 })
+  assert.equal(keptShares({ ...status, nonce: '', started: false, progress: 0 }, 'n'), undefined)
+  assert.equal(keptShares(status, 'other'), undefined)
 })
 
 test('the history keeps a limited number of measurements, and a gap where a peer is unknown', () => {
@@ -159,8 +215,16 @@ test('durations are short, and only web addresses become links', () => {
 
 test('the sentence of the seal counts the missing key shares', () => {
   const status = { initialized: true, sealed: true, t: 3, n: 5, progress: 2, type: 'shamir' }
-  assert.match(sealSummary(status).text, /one more key share\./)
-  assert.match(sealSummary({ ...status, progress: 0 }).text, /3 more key shares/)
-  assert.equal(sealSummary({ ...status, sealed: false }).kind, 'good')
-  assert.match(sealSummary({ ...status, initialized: false }).text, /not initialized/)
+  assert.match(sealSummary(status, 'serving').text, /one more key share\./)
+  assert.match(sealSummary({ ...status, progress: 0 }, 'serving').text, /3 more key shares/)
+  assert.equal(sealSummary({ ...status, sealed: false }, 'serving').kind, 'good')
+  assert.match(sealSummary({ ...status, initialized: false }, 'serving').text, /not initialized/)
+})
+
+test('the sentence of the seal does not claim that a secondary or a fenced primary serves requests', () => {
+  const status = { initialized: true, sealed: false, t: 3, n: 5, progress: 0, type: 'shamir' }
+  assert.match(sealSummary(status, coreRole({ replication_dr_mode: 'disabled' })).text, /unsealed and serves requests/)
+  for (const health of [{ replication_dr_mode: 'secondary' }, { replication_dr_mode: 'primary', fenced: true }]) {
+    assert.match(sealSummary(status, coreRole(health)).text, /serves no requests/)
+  }
 })

@@ -1,7 +1,7 @@
 /** What the web interface says about the servers of a highly available core. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { type HaMember, haSummary, isServerOfPage } from '../../ui/views/status/ha.ts'
+import { type HaMember, haSummary, isServerOfPage, serverState, shownRole } from '../../ui/views/status/ha.ts'
 
 function member(name: string, role: string, over: Partial<HaMember> = {}): HaMember {
   const address = `https://${name}:4646`
@@ -54,4 +54,23 @@ test('the server of the page is marked, also if the active server has answered f
     [false, true],
   )
   assert.equal(isServerOfPage({ ...standby, api_address: 'no address' }, false, 's2:4646'), false)
+})
+
+test('the first line does not call a standby active, and says nothing while the role is not known', () => {
+  const known = { activeAddress: 'https://s1:4646', members: undefined }
+  assert.match(shownRole('active', { ...known, isActive: false }, true), /^standby that forwards/)
+  assert.equal(shownRole('active', { ...known, isActive: true }, true), 'active')
+  assert.equal(shownRole('active', undefined, true), 'active', 'without high availability')
+  assert.equal(shownRole('active', undefined, false), '')
+  assert.equal(shownRole('fenced', undefined, false), 'fenced')
+})
+
+test('the list of servers does not contradict the members of the core', () => {
+  const announced = { Name: 's3', Address: 's3:4646', Status: 'alive', CoreState: 'active' }
+  const lost = [member('s1', 'active'), member('s3', 'lost')]
+  assert.deepEqual(serverState(announced, lost), { status: 'lost', core: 'lost' })
+  assert.deepEqual(serverState(announced, [member('s3', 'standby')]), { status: 'alive', core: 'standby' })
+  assert.deepEqual(serverState(announced, undefined), { status: 'alive', core: 'active' })
+  const standby = { ...announced, CoreState: 'ha_standby' }
+  assert.equal(serverState(standby, [member('s1', 'active')]).core, 'standby')
 })

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
+import { ApiError, isRefusal } from '../../ui/api/client.ts'
 import { collectionSummary, type HostAllocation, isEnded } from '../../ui/views/hosts/gc-rules.ts'
 import { countStatuses, filterHosts, type HostStub, parseSearch } from '../../ui/views/hosts/host-filter.ts'
-import { isApplied, keyProblem, metadataPatch, metadataRows } from '../../ui/views/hosts/metadata.ts'
+import { isApplied, keyProblem, metadataPatch, metadataRows, removalText } from '../../ui/views/hosts/metadata.ts'
 import { Poller } from '../../ui/views/hosts/poller.ts'
 import { shownTimes } from '../../ui/components/plot-times.ts'
 import { TimeSeries } from '../../ui/views/hosts/series.ts'
@@ -85,6 +86,18 @@ test('the disk use of a host is that of its fullest file system', () => {
   const withOwnDisk = hostUsage({ ...stats, AllocDirStats: disk('', 99, 700) })
   assert.equal(withOwnDisk.fullest.name, 'allocations')
   assert.equal(hostUsage({ ...stats, DiskStats: null, CPU: [] }).cpuPercent, 0)
+})
+
+test('the removal of a configured key is not called that of a dynamic one', () => {
+  assert.deepEqual(
+    [
+      removalText({ source: 'static', configured: undefined }),
+      removalText({ source: 'dynamic', configured: 'r1' }),
+    ].map(({ title }) => title),
+    ['Unset a configured key', 'Remove a dynamic key'],
+  )
+  assert.match(removalText({ source: 'dynamic', configured: 'r1' }).effect, /stays unset/)
+  assert.doesNotMatch(removalText({ source: 'dynamic', configured: undefined }).effect, /configuration/)
 })
 
 test('rows of metadata show where the value comes from', () => {
@@ -201,6 +214,27 @@ test('visible hosts are read first, a sweep reads each host once, and few reads 
   assert.equal(poller.reading('bad')?.value, undefined)
   assert.match(poller.reading('bad')?.error?.message ?? '', /No path/)
   assert.ok(changes < 10, `${changes} changes`)
+})
+
+test('a value that was refused is not read again, and one that failed otherwise is', async () => {
+  const reads = { refused: 0, failed: 0 }
+  const poller = new Poller<string>({
+    refreshMs: 0,
+    onChange: () => undefined,
+    isFinal: isRefusal,
+    async read(id) {
+      reads[id === 'refused' ? 'refused' : 'failed']++
+      await delay(1)
+      throw new ApiError(id === 'refused' ? 403 : 500, 'no')
+    },
+  })
+  try {
+    poller.show(['refused', 'failed'])
+    await eventually(() => reads.failed > 3)
+  } finally {
+    poller.close()
+  }
+  assert.equal(reads.refused, 1)
 })
 
 test('hosts that scroll by are not read; those on the screen are read when the list has stopped', async () => {

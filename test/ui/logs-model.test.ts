@@ -10,7 +10,8 @@ import { columnsOf, formattedJson, levelOf, piecesOf, shownText } from '../../ui
 import { timeOfLine } from '../../ui/views/logs/model/line-time.ts'
 import { LogBuffer } from '../../ui/views/logs/model/log-buffer.ts'
 import { TraceJoiner } from '../../ui/views/logs/model/trace-joiner.ts'
-import { filterRows, rowsOf } from '../../ui/views/logs/list/log-targets.ts'
+import { counted } from '../../ui/components/plural.ts'
+import { filterRows, rowsOf, taskState as wordOf } from '../../ui/views/logs/list/log-targets.ts'
 import { formatLineAddress, isAddressOf, linkToLine, parseLineAddress } from '../../ui/views/logs/pane/line-link.ts'
 import { namesOf } from '../../ui/views/logs/pane/target-names.ts'
 import { parseTailQuery } from '../../ui/views/logs/pane/tail-query.ts'
@@ -419,5 +420,20 @@ test('allocations with one name are told apart by their hosts, and on one host b
   assert.deepEqual(
     [...names.values()],
     ['w1 shop.web[0]', 'w2 shop.web[0] 22222222', 'w2 shop.web[0] 33333333', 'shop.web[1]'],
+  )
+})
+
+test('a task that has ended has one word for its state, and numbers have the right noun', () => {
+  assert.deepEqual(
+    [
+      { State: 'dead' as const, Failed: false },
+      { State: 'dead' as const, Failed: true },
+      { State: 'running' as const, Failed: false },
+    ].map(wordOf),
+    ['complete', 'failed', 'running'],
+  )
+  assert.deepEqual(
+    [0, 1, 2, 1234].map((count) => counted(count, 'allocation')),
+    ['0 allocations', '1 allocation', '2 allocations', '1,234 allocations'],
   )
 })

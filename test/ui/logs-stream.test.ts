@@ -14,7 +14,9 @@ import {
   targetOfPath,
   withoutBody,
 } from '../../ui/views/logs/stream/log-target.ts'
+import { LogSession } from '../../ui/views/logs/model/log-session.ts'
 import { ResumingStream, type StreamState } from '../../ui/views/logs/stream/resuming-stream.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const SELECTION: LogSelection = {
   type: '*',
@@ -334,4 +336,43 @@ test('a connection without heartbeats is broken', { timeout: 20_000 }, async (t)
   t.mock.timers.tick(200)
   await running
   assert.deepEqual(server.lines, ['1', '2'])
+})
+
+function failed(id: string): string {
+  return JSON.stringify({ FileEvent: 'log failed', Error: '404 No path to node', AllocID: id })
+}
+
+test('remarks name an allocation and its host, and say that its log is read again', async () => {
+  const [known, other] = ['6f1c0b9e-2f0a-4a51-9d0c-000000000001', 'a1b2c3d4-2f0a-4a51-9d0c-000000000002']
+  const ended = Promise.withResolvers<undefined>()
+  async function* chunks() {
+    yield failed(known) + failed(other)
+    yield frameText('back\n', { Offset: 5, AllocID: known })
+    await ended.promise
+  }
+  const session = new LogSession({
+    target: JOB,
+    selection: SELECTION,
+    heightOf: () => 1,
+    open: () => Promise.resolve(chunks()),
+    delay: () => Promise.resolve(),
+    nextFrame: () => Promise.resolve(),
+    onChange: () => undefined,
+  })
+  session.places = new Map([[known, 'web.1 on host-b (6f1c0b9e)']])
+  session.start()
+  const texts = () =>
+    Array.from(
+      { length: session.buffer.end - session.buffer.first },
+      (_, at) => session.buffer.get(session.buffer.first + at)?.text,
+    )
+  await eventually(() => texts().includes('back'))
+  session.close()
+  ended.resolve(undefined)
+  assert.deepEqual(texts(), [
+    'The log of web.1 on host-b (6f1c0b9e) cannot be read: 404 No path to node',
+    'The log of allocation a1b2c3d4 cannot be read: 404 No path to node',
+    'The log of web.1 on host-b (6f1c0b9e) is read again.',
+    'back',
+  ])
 })

@@ -10,7 +10,7 @@ import type { Page } from 'playwright-core'
 import { ALLOC } from '../helpers/allocation.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { HOSTILE, HOSTILE_LINES, hostileWorld } from '../helpers/browser/hostile-world.ts'
-import { expectNoAxeViolations } from '../helpers/browser/page.ts'
+import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
@@ -191,7 +191,25 @@ test('the web interface shows all that a process has, and only what a token may 
       .first()
       .waitFor()
     assert.equal(await field.inputValue(), 'typed before')
+    const other = await world.open(t, '/access')
+    for (const path of ['/access', '/totp', '/cloud', '/policies']) {
+      await other.page.goto(`${world.url}/ui${path}`)
+      await other.page.locator('.state').getByText('The secrets core is sealed.').waitFor()
+      await other.page.locator('.state').getByRole('link', { name: 'Unseal it' }).waitFor()
+    }
+    await other.page.goto(`${world.url}/ui/logs/${ALLOC}/web`)
+    await other.page.locator('.log-note').getByText('The secrets core is sealed.').waitFor()
+    await other.page.locator('.log-note').getByRole('link', { name: 'Unseal it' }).waitFor()
     await world.unseal()
+    await other.page.getByText('Live').waitFor()
+    const { page: anonymous } = await openUi(t, { url: world.url, path: '/access' })
+    for (const path of ['/access', '/totp/mfa', '/policies', '/hosts', '/secrets/nomount/']) {
+      await anonymous.goto(`${world.url}/ui${path}`)
+      await anonymous
+        .getByText(/^Log in to see /)
+        .first()
+        .waitFor()
+    }
     await button(page, 'Show plain').waitFor()
     await button(editor.page, 'Save').click()
     await editor.page.getByText('Wrote version 3').waitFor()

@@ -26,6 +26,11 @@ export class ApiError extends Error {
   }
 }
 
+/** The server refuses this to the token. A further request has the same result. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof ApiError && error.isForbidden
+}
+
 export type Query = Readonly<Record<string, string | number | boolean | undefined>>
 
 export interface RequestOptions {
@@ -96,6 +101,13 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   return response
 }
 
+/** One text for a sealed core. Servers answer as Vault does, with JSON or as plain text. */
+export const SEALED = 'The secrets core is sealed.'
+
+export function serverMessage(text: string): string {
+  return text.trim() === 'Vault is sealed' ? SEALED : text
+}
+
 /** What the secrets core answers if the token may not do this. It names neither the path nor the capability. */
 const DENIED = 'permission denied'
 
@@ -126,7 +138,7 @@ async function errorOf(response: Response, need: string): Promise<ApiError> {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
     if (errors.length > 0) {
-      const message = errors.map(withoutErrorList).join('; ')
+      const message = serverMessage(errors.map(withoutErrorList).join('; '))
       const whole = message === DENIED && need !== '' ? `${message}: ${need}` : message
       return new ApiError(response.status, whole.slice(0, ERROR_CHARS_MAX), data)
     }
@@ -134,7 +146,10 @@ async function errorOf(response: Response, need: string): Promise<ApiError> {
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.
   }
-  return new ApiError(response.status, text === '' ? `status ${response.status}` : text.slice(0, ERROR_CHARS_MAX))
+  return new ApiError(
+    response.status,
+    text === '' ? `status ${response.status}` : serverMessage(text).slice(0, ERROR_CHARS_MAX),
+  )
 }
 
 /** Sends a request and parses a JSON response; undefined without a body. */

@@ -63,16 +63,20 @@ export function LoginDialog() {
   const [requirement, setRequirement] = useState<MfaRequirement>()
   const [error, setError] = useState<Error>()
   const [isBusy, setBusy] = useState(false)
+  const [method, setMethod] = useState<Method>('token')
+  const [values, setValues] = useState<Values>({})
 
   const finish = async (auth: AuthResult) => {
     if (auth.mfa_requirement) {
       setRequirement(auth.mfa_requirement)
+      // What is needed to return to the form. The password is entered again.
+      setValues(({ mount = '', username = '' }) => ({ mount, username }))
       return
     }
     await logIn(auth.client_token, { remember, isOwn: true })
     close()
   }
-  const start = async (method: Method, values: Values) => {
+  const start = async () => {
     if (method !== 'token') return finish(await loginOf(method, values))
     await logIn((values['token'] ?? '').trim(), { remember, isOwn: false })
     return close()
@@ -84,6 +88,10 @@ export function LoginDialog() {
       .catch((failure: unknown) => setError(loginError(failure)))
       .finally(() => setBusy(false))
   }
+  const choose = (next: Method) => {
+    setMethod(next)
+    setError(undefined)
+  }
   const back = () => {
     setRequirement(undefined)
     setError(undefined)
@@ -93,11 +101,24 @@ export function LoginDialog() {
   return (
     <Dialog title="Log in" close={close}>
       {requirement ? (
-        <CodeForm requirement={requirement} isBusy={isBusy} back={back} submit={(body) => run(() => verify(body))}>
+        <CodeForm
+          requirement={requirement}
+          isBusy={isBusy}
+          back={back}
+          submit={(body) => run(() => verify(body))}
+          refuse={setError}
+        >
           {failure}
         </CodeForm>
       ) : (
-        <CredentialsForm isBusy={isBusy} submit={(method, values) => run(() => start(method, values))}>
+        <CredentialsForm
+          isBusy={isBusy}
+          method={method}
+          choose={choose}
+          values={values}
+          setValue={(name, value) => setValues((before) => ({ ...before, [name]: value }))}
+          submit={() => run(start)}
+        >
           <label class="check">
             <input type="checkbox" checked={remember} onChange={() => setRemember(!remember)} />
             Keep the token until this tab is closed
@@ -120,12 +141,14 @@ interface FormProps {
 }
 
 interface CredentialsFormProps extends FormProps {
-  readonly submit: (method: Method, values: Values) => void
+  readonly method: Method
+  readonly choose: (method: Method) => void
+  readonly values: Values
+  readonly setValue: (name: string, value: string) => void
+  readonly submit: () => void
 }
 
-function CredentialsForm({ children, isBusy, submit }: CredentialsFormProps) {
-  const [method, setMethod] = useState<Method>('token')
-  const [values, setValues] = useState<Values>({})
+function CredentialsForm({ children, choose, isBusy, method, setValue, submit, values }: CredentialsFormProps) {
   const field = (
     name: string,
     label: string,
@@ -137,12 +160,12 @@ function CredentialsForm({ children, isBusy, submit }: CredentialsFormProps) {
       label={label}
       autoComplete={options.isSecret ? 'current-password' : 'username'}
       value={values[name] ?? ''}
-      onInput={(value) => setValues((before) => ({ ...before, [name]: value }))}
+      onInput={(value) => setValue(name, value)}
     />
   )
   const onSubmit = (event: Event) => {
     event.preventDefault()
-    submit(method, values)
+    submit()
   }
   return (
     <form onSubmit={onSubmit} class="form">
@@ -152,7 +175,7 @@ function CredentialsForm({ children, isBusy, submit }: CredentialsFormProps) {
           <legend>Method</legend>
           {(Object.keys(METHODS) as Method[]).map((each) => (
             <label key={each}>
-              <input type="radio" name="method" checked={method === each} onChange={() => setMethod(each)} />
+              <input type="radio" name="method" checked={method === each} onChange={() => choose(each)} />
               {METHODS[each]}
             </label>
           ))}
@@ -178,10 +201,12 @@ interface CodeFormProps extends FormProps {
   readonly requirement: MfaRequirement
   readonly back: () => void
   readonly submit: (payload: Readonly<Record<string, readonly string[]>>) => void
+  /** Shows what is missing. */
+  readonly refuse: (error: Error) => void
 }
 
 /** One code for each enforcement; the user selects the method if an enforcement accepts several. */
-function CodeForm({ back, children, isBusy, requirement, submit }: CodeFormProps) {
+function CodeForm({ back, children, isBusy, refuse, requirement, submit }: CodeFormProps) {
   const constraints = Object.entries(requirement.mfa_constraints)
   const [codes, setCodes] = useState<Values>({})
   const [chosen, setChosen] = useState<Values>({})
@@ -192,6 +217,10 @@ function CodeForm({ back, children, isBusy, requirement, submit }: CodeFormProps
       const method = methodOf(name, any)
       return method ? [[method.id, [(codes[name] ?? '').replaceAll(/\s/g, '')]] as const] : []
     })
+    if (pairs.some(([, [code]]) => code === '')) {
+      refuse(new Error('Enter a code.'))
+      return
+    }
     submit(Object.fromEntries(pairs))
     setCodes({})
   }

@@ -1,4 +1,5 @@
 /** Data of a view: loaded, refreshed, and aborted when the view is left. */
+import { isRefusal } from '../api/client.ts'
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 
 export interface Resource<T> {
@@ -13,7 +14,7 @@ export interface Resource<T> {
 }
 
 interface ResourceOptions {
-  /** Loads again after this time, while the page is visible. */
+  /** Loads again after this time, while the page is visible. A refusal ends this: another token starts the views again. */
   readonly everyMs?: number
 }
 
@@ -69,11 +70,13 @@ export function useResource<T>(
   }, [...inputs, round])
 
   const reload = useCallback(() => setRound((count) => count + 1), [])
+  const isRefused = isRefusal(state.error)
   useEffect(() => {
     if (everyMs === undefined) return undefined
+    if (isRefused) return undefined
     const timer = setInterval(() => document.visibilityState === 'visible' && reload(), everyMs)
     return () => clearInterval(timer)
-  }, [everyMs, reload])
+  }, [everyMs, reload, isRefused])
 
   return isChanged
     ? { data: undefined, error: undefined, isLoading: true, isPart: false, reload }

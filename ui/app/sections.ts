@@ -3,6 +3,8 @@ import { features, hasSecrets } from './session.ts'
 
 export interface Section {
   readonly title: string
+  /** What needs a login, as in "Log in to see hosts". */
+  readonly subject: string
   readonly path: string
   /** Second key of `g`. */
   readonly key: string
@@ -15,15 +17,57 @@ const hasHosts = () => features.value !== undefined
 
 /** The navigation, in order. */
 export const SECTIONS: readonly Section[] = [
-  { title: 'Logs', path: '/logs', key: 'l', group: 'Hosts', isAvailable: hasHosts },
-  { title: 'Hosts', path: '/hosts', key: 'h', group: 'Hosts', isAvailable: hasHosts },
-  { title: 'Files', path: '/files', key: 'f', group: 'Hosts', isAvailable: hasHosts },
-  { title: 'Secrets', path: '/secrets', key: 's', group: 'Secrets', isAvailable: () => hasSecrets.value },
-  { title: 'Policies', path: '/policies', key: 'p', group: 'Secrets', isAvailable: () => hasSecrets.value },
-  { title: 'Access', path: '/access', key: 'a', group: 'Secrets', isAvailable: () => hasSecrets.value },
-  { title: 'TOTP', path: '/totp', key: 't', group: 'Secrets', isAvailable: () => hasSecrets.value },
-  { title: 'Cloud', path: '/cloud', key: 'c', group: 'Secrets', isAvailable: () => hasSecrets.value },
-  { title: 'Replication', path: '/dr', key: 'd', group: 'System', isAvailable: () => hasSecrets.value },
-  { title: 'Seal', path: '/seal', key: 'u', group: 'System', isAvailable: () => hasSecrets.value },
-  { title: 'Status', path: '/status', key: 'o', group: 'System', isAvailable: always },
+  { title: 'Logs', subject: 'logs', path: '/logs', key: 'l', group: 'Hosts', isAvailable: hasHosts },
+  { title: 'Hosts', subject: 'hosts', path: '/hosts', key: 'h', group: 'Hosts', isAvailable: hasHosts },
+  { title: 'Files', subject: 'files', path: '/files', key: 'f', group: 'Hosts', isAvailable: hasHosts },
+  {
+    title: 'Secrets',
+    subject: 'secrets',
+    path: '/secrets',
+    key: 's',
+    group: 'Secrets',
+    isAvailable: () => hasSecrets.value,
+  },
+  {
+    title: 'Policies',
+    subject: 'policies',
+    path: '/policies',
+    key: 'p',
+    group: 'Secrets',
+    isAvailable: () => hasSecrets.value,
+  },
+  {
+    title: 'Access',
+    subject: 'tokens and other access',
+    path: '/access',
+    key: 'a',
+    group: 'Secrets',
+    isAvailable: () => hasSecrets.value,
+  },
+  {
+    title: 'TOTP',
+    subject: 'TOTP keys and methods',
+    path: '/totp',
+    key: 't',
+    group: 'Secrets',
+    isAvailable: () => hasSecrets.value,
+  },
+  {
+    title: 'Cloud',
+    subject: 'cloud engines',
+    path: '/cloud',
+    key: 'c',
+    group: 'Secrets',
+    isAvailable: () => hasSecrets.value,
+  },
+  {
+    title: 'Replication',
+    subject: 'the replication',
+    path: '/dr',
+    key: 'd',
+    group: 'System',
+    isAvailable: () => hasSecrets.value,
+  },
+  { title: 'Seal', subject: 'the seal', path: '/seal', key: 'u', group: 'System', isAvailable: () => hasSecrets.value },
+  { title: 'Status', subject: 'the status', path: '/status', key: 'o', group: 'System', isAvailable: always },
 ]

@@ -129,7 +129,10 @@ async function requireValid(given: string): Promise<void> {
         throw new ApiError(403, 'The server does not know this token: it is wrong, expired or revoked.')
     })
   }
-  await sendJson('/v1/agent/permissions', { headers })
+  await sendJson('/v1/agent/permissions', { headers }).catch((error: unknown) => {
+    // A sealed or fenced core, or a DR secondary. A fenced primary is demoted with a token.
+    if (!hasSecrets.value || !(error instanceof ApiError) || error.status !== 503) throw error
+  })
 }
 
 /** Ends the session if its token has expired or was revoked. */

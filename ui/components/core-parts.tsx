@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { ApiError } from '../api/client.ts'
+import { ApiError, SEALED } from '../api/client.ts'
 import type { Resource } from '../app/resource.ts'
 import { Link } from './link.tsx'
 import { ErrorText, Failure, Loading } from './states.tsx'
@@ -107,7 +107,8 @@ interface CoreFailureProps {
 
 export function CoreFailure({ error, hint, retry }: CoreFailureProps) {
   const isForbidden = error instanceof ApiError && error.isForbidden
-  const known = failureHint(error)
+  const isSealedCore = error.message === SEALED
+  const known = isSealedCore ? undefined : failureHint(error)
   return (
     <>
       <Failure error={error} hint={isForbidden ? hint : known?.text} retry={retry} />

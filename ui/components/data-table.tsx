@@ -33,8 +33,8 @@ interface DataTableProps<Row> {
   readonly label: string
   readonly rows: readonly Row[]
   readonly columns: readonly Column<Row>[]
-  /** The view of a row; the first cell is a link to it. */
-  readonly linkOf?: (row: Row) => string
+  /** The view of a row; the first cell is a link to it. Undefined for a row that cannot be opened. */
+  readonly linkOf?: (row: Row) => string | undefined
   /** Called with the rows in the document after they have changed, for data that is loaded for these only. */
   readonly onVisible?: (rows: readonly Row[]) => void
   /** The order, if the view keeps it; with `onSort`. */
@@ -104,7 +104,8 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
   }
   const open = () => {
     const row = shown[selected]
-    if (row !== undefined && linkOf) navigate(linkOf(row))
+    const to = row === undefined ? undefined : linkOf?.(row)
+    if (to !== undefined) navigate(to)
   }
   const toggle = (isOpen: boolean) => {
     const row = shown[selected]
@@ -186,6 +187,7 @@ class TableRow<Row> extends Component<TableRowProps<Row>> {
   }
 
   render({ index, isSelected, row, table: { columns, linkOf }, template }: TableRowProps<Row>) {
+    const to = linkOf?.(row)
     return (
       <div
         role="row"
@@ -196,7 +198,7 @@ class TableRow<Row> extends Component<TableRowProps<Row>> {
         {columns.map(({ cell, isNumber, lead, title }, column) => (
           <div key={title} role="cell" class={isNumber ? 'cell cell-number' : 'cell'}>
             {lead?.(row)}
-            {column === 0 && linkOf ? <Link to={linkOf(row)}>{cell(row)}</Link> : cell(row)}
+            {column === 0 && to !== undefined ? <Link to={to}>{cell(row)}</Link> : cell(row)}
           </div>
         ))}
       </div>

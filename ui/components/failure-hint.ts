@@ -1,5 +1,5 @@
 /** What to do after an error of the secrets core. */
-import { ApiError } from '../api/client.ts'
+import { ApiError, SEALED } from '../api/client.ts'
 
 export interface FailureHint {
   readonly text: string
@@ -9,6 +9,27 @@ export interface FailureHint {
 
 const SEAL = { title: 'Open Seal', to: '/seal' }
 const REPLICATION = { title: 'Open Replication', to: '/dr' }
+
+export type FailureKind = 'sealed' | 'login' | 'refused' | 'missing' | 'other'
+
+interface Caller {
+  readonly hasToken: boolean
+  readonly policies: readonly string[]
+}
+
+/** What the secrets core answers for a path without a mount. It does not tell other callers whether the mount exists. */
+const NO_MOUNT = /no handler for route|preflight capability check/
+
+/** What a view says in place of data. */
+export function failureKind(error: Error, { hasToken, policies }: Caller): FailureKind {
+  if (!(error instanceof ApiError)) return 'other'
+  if (error.message === SEALED) return 'sealed'
+  if (!error.isForbidden) return 'other'
+  if (!hasToken) return 'login'
+  // A root token has no policies that could be lacking: a private directory is refused to it, too.
+  if (policies.includes('root')) return NO_MOUNT.test(error.message) ? 'missing' : 'other'
+  return 'refused'
+}
 
 /** Undefined if the message of the server says enough. */
 export function failureHint(error: Error): FailureHint | undefined {

@@ -1,10 +1,15 @@
 /** What a view shows instead of data. */
 import { Component, type ComponentChildren } from 'preact'
-import { ApiError } from '../api/client.ts'
+import { useEffect, useRef } from 'preact/hooks'
+import { SEALED } from '../api/client.ts'
+import { path } from '../app/location.ts'
 import { requestLogin } from '../app/login-request.ts'
 import type { Resource } from '../app/resource.ts'
-import { token } from '../app/session.ts'
+import { SECTIONS } from '../app/sections.ts'
+import { isSealed, refreshSession, token, tokenInfo } from '../app/session.ts'
 import { Button } from './button.tsx'
+import { failureKind } from './failure-hint.ts'
+import { Link } from './link.tsx'
 
 export function Loading({ label = 'Loading' }: { readonly label?: string }) {
   return (
@@ -29,11 +34,21 @@ export function Empty({ children, title }: EmptyProps) {
   )
 }
 
-/** In place of a list that has nothing without a token. */
-export function LoginNeeded({ what }: { readonly what: string }) {
+interface LoginNeededProps {
+  readonly what: string
+  /** What the server has refused. */
+  readonly reason?: string
+}
+
+/** In place of data that needs a token. */
+export function LoginNeeded({ reason, what }: LoginNeededProps) {
   return (
     <Empty title={`Log in to see ${what}`}>
-      <p>This server shows none without a token.</p>
+      <p>
+        {reason === undefined
+          ? 'This server shows none without a token.'
+          : `The server answers without a token: ${reason}`}
+      </p>
       <div class="form-actions">
         <Button kind="primary" onClick={requestLogin}>
           Log in
@@ -49,27 +64,46 @@ interface FailureProps {
   readonly retry?: () => void
 }
 
-/** A failure in place of data, with what to do. */
+/** A failure in place of data, with what to do. A sealed core and a missing login have the same text in each view. */
 export function Failure({ error, hint, retry }: FailureProps) {
-  const isForbidden = error instanceof ApiError && error.isForbidden
+  const kind = failureKind(error, { hasToken: token.value !== undefined, policies: tokenInfo.value?.policies ?? [] })
+  if (kind === 'sealed') return <SealedState retry={retry} />
+  if (kind === 'login') return <LoginNeeded what={subjectOf(path.value)} reason={error.message} />
   return (
     <div class="state" role="alert">
       <p class="state-title">{error.message}</p>
       {hint !== undefined && <p>{hint}</p>}
-      {isForbidden && (
-        <p>
-          {token.value === undefined
-            ? 'Log in with a token that may do this.'
-            : 'The policies of your token do not allow this.'}
-        </p>
-      )}
+      {kind === 'refused' && <p>The policies of your token do not allow this.</p>}
+      {kind === 'missing' && <p>No engine is mounted there: your token is a root token, which may use each of them.</p>}
       <div class="form-actions">
-        {isForbidden && (
-          <Button onClick={requestLogin}>{token.value === undefined ? 'Log in' : 'Use another token'}</Button>
-        )}
+        {kind === 'refused' && <Button onClick={requestLogin}>Use another token</Button>}
         {retry && <Button onClick={retry}>Retry</Button>}
       </div>
     </div>
+  )
+}
+
+function subjectOf(at: string): string {
+  return SECTIONS.find(({ path: own }) => at === own || at.startsWith(`${own}/`))?.subject ?? 'this view'
+}
+
+/** Loads again when the core is unsealed. */
+export function SealedState({ retry }: { readonly retry?: () => void }) {
+  const wasSealed = useRef(isSealed.value)
+  useEffect(() => {
+    // The state is otherwise noticed at the next refresh of the session.
+    if (!isSealed.value) void refreshSession().catch(() => undefined)
+  }, [])
+  useEffect(() => {
+    if (wasSealed.current && !isSealed.value) retry?.()
+    wasSealed.current = isSealed.value
+  }, [isSealed.value])
+  return (
+    <Empty title={SEALED}>
+      <p>
+        This is available after the core is unsealed with enough key shares. <Link to="/seal">Unseal it</Link>
+      </p>
+    </Empty>
   )
 }
 

@@ -232,7 +232,7 @@ test('a user enrols with a QR code, and the recovery codes disappear after they 
   const page = await open('/totp/mfa', token)
   const card = page.getByRole('region', { name: 'Method phone' })
   await card.getByRole('button', { name: 'Enrol' }).click()
-  const dialog = page.getByRole('dialog', { name: 'Enrol for phone' })
+  const dialog = page.getByRole('dialog', { name: 'Enroll for phone' })
   assert.equal(await dialog.getByRole('img').count(), 0, 'nothing is generated before the user asks')
   await dialog.getByRole('button', { name: 'Generate the secret' }).click()
   const source = (await dialog.getByRole('img').getAttribute('src')) ?? ''
@@ -388,7 +388,7 @@ test('the core is sealed after a typed confirmation, and unsealed with a share t
   assert.ok(!page.url().includes('?') && !(await documentText(page)).includes(wrong))
   assert.equal(await page.evaluate('Object.values(sessionStorage).length'), 1, 'the token only')
   await page.goto(`${agent.url}/ui/access`)
-  await page.getByRole('link', { name: 'Open Seal' }).waitFor()
+  await page.locator('.state').getByRole('link', { name: 'Unseal it' }).waitFor()
 })
 
 test('a core that is not initialized explains why the page does not do it', { skip }, async (t) => {

@@ -35,6 +35,24 @@ async function documentText(page: Page): Promise<string> {
   )
 }
 
+/** A demoted primary joins the new one through the pages of both. */
+async function rejoin(old: Page, next: Page, shares: readonly string[]): Promise<void> {
+  const joining = old.getByRole('region', { name: 'Join the new primary' })
+  await joining.getByRole('button', { name: 'Generate the public key' }).click()
+  const key = (await joining.getByLabel('Public key', { exact: true }).textContent()) ?? ''
+  const adding = next.getByRole('region', { name: 'Add a secondary' })
+  await adding.getByLabel('ID of the secondary').fill('old')
+  await adding.getByLabel('Public key').fill(key)
+  await adding.getByRole('button', { name: 'Create activation token' }).click()
+  await adding.getByRole('button', { name: 'Show the activation token' }).click()
+  const activation = (await adding.locator('.secret-text').textContent()) ?? ''
+  await joining.getByLabel('3. Activation token of the new primary').fill(activation)
+  await joining.getByRole('button', { name: 'Join with key shares' }).click()
+  await enterShares(joining, shares)
+  await old.getByText('Healthy: this secondary follows').waitFor()
+  await next.getByText('Healthy: old is connected').waitFor()
+}
+
 test('a failover is prepared with key shares, confirmed, and the promoted server serves', { skip }, async (t) => {
   const { primary, secondary } = await drPair(t, { id: HOSTILE_ID })
   const { shares, token } = primary.keys
@@ -58,6 +76,7 @@ test('a failover is prepared with key shares, confirmed, and the promoted server
   const wrong = Buffer.alloc(33, 7).toString('base64')
   await enterShares(part, [wrong, shares[0] ?? ''])
   await part.getByRole('alert').waitFor()
+  await part.getByText('The attempt starts again').waitFor()
   assert.equal((await secondary.status())['mode'], 'secondary')
   await enterShares(part, shares)
   await part.getByText('Ready to promote').waitFor()
@@ -70,6 +89,25 @@ test('a failover is prepared with key shares, confirmed, and the promoted server
   await page.getByText('Promoted to primary of epoch').waitFor()
   assert.equal(await secondary.health(), 200)
   assert.equal((await secondary.ask('GET', 'auth/token/lookup-self', undefined, token)).status, 200)
+
+  // The old primary returns. It cannot verify a token at the login or return its capabilities, and is demoted and joined on its page.
+  await primary.restart()
+  await primary.unseal(primary.keys)
+  await eventually(async () => (await primary.status())['fence_reason'] === 'replaced', 'the old primary is fenced')
+  const { page: old } = await openUi(t, { url: primary.agent.url, path: '/dr' })
+  await old.getByRole('button', { name: 'Log in' }).first().click()
+  await old.getByRole('dialog').locator('input[type="password"]').fill(token)
+  await old.getByRole('dialog').getByRole('button', { name: 'Log in' }).click()
+  await old.getByRole('dialog').waitFor({ state: 'detached' })
+  const demotion = old.getByRole('region', { name: 'Demotion' })
+  await demotion.getByText(`This server was replaced by "${HOSTILE_ID}" at`).waitFor()
+  assert.equal(await old.getByText('✗ failed').count(), 0, 'no check fails in this state')
+  await expectNoAxeViolations(old, 'fenced primary')
+  await demotion.getByRole('button', { name: 'Demote this primary' }).click()
+  await old.getByRole('dialog').getByLabel('Type "demote" to confirm').fill('demote')
+  await old.getByRole('dialog').getByRole('button', { name: 'Demote', exact: true }).click()
+  await rejoin(old, page, shares)
+  await primary.follows(secondary)
 })
 
 test('an operation token that is not used is deleted when the view is left', { skip }, async (t) => {
@@ -78,6 +116,9 @@ test('an operation token that is not used is deleted when the view is left', { s
   const part = page.getByRole('region', { name: 'Failover' })
   await part.getByRole('button', { name: 'Prepare the promotion' }).click()
   await enterShares(part, primary.keys.shares.slice(0, 1))
+  await part.getByText('1 of 2 key shares accepted').waitFor()
+  await enterShares(part, ['not a share'])
+  await part.getByRole('alert').waitFor()
   await part.getByText('1 of 2 key shares accepted').waitFor()
   const attempt = 'sys/replication/dr/secondary/generate-operation-token/attempt'
   assert.equal((await secondary.told('GET', attempt, undefined, '')).body['started'], true)
@@ -116,8 +157,8 @@ test('a planned switch exchanges the roles through the pages of both servers', {
   await expectNoAxeViolations(old, 'confirmation of a demotion')
   await old.getByRole('dialog').getByLabel('Type "demote" to confirm').fill('demote')
   await old.getByRole('dialog').getByRole('button', { name: 'Demote', exact: true }).click()
-  const rejoin = old.getByRole('region', { name: 'Join the new primary' })
-  const state = (await rejoin.getByLabel('State of the demoted primary', { exact: true }).textContent()) ?? ''
+  const joining = old.getByRole('region', { name: 'Join the new primary' })
+  const state = (await joining.getByLabel('State of the demoted primary', { exact: true }).textContent()) ?? ''
   await expectNoAxeViolations(old, 'demoted primary')
 
   await promotion.getByLabel('State of the demoted primary').fill('999-0123456789abcdef')
@@ -127,19 +168,7 @@ test('a planned switch exchanges the roles through the pages of both servers', {
   await promotion.getByRole('button', { name: 'Promote', exact: true }).click()
   await next.getByText('Promoted to primary of epoch').waitFor()
 
-  await rejoin.getByRole('button', { name: 'Generate the public key' }).click()
-  const key = (await rejoin.getByLabel('Public key', { exact: true }).textContent()) ?? ''
-  const adding = next.getByRole('region', { name: 'Add a secondary' })
-  await adding.getByLabel('ID of the secondary').fill('old')
-  await adding.getByLabel('Public key').fill(key)
-  await adding.getByRole('button', { name: 'Create activation token' }).click()
-  await adding.getByRole('button', { name: 'Show the activation token' }).click()
-  const activation = (await adding.locator('.secret-text').textContent()) ?? ''
-  await rejoin.getByLabel('3. Activation token of the new primary').fill(activation)
-  await rejoin.getByRole('button', { name: 'Join with key shares' }).click()
-  await enterShares(rejoin, shares)
-  await old.getByText('Healthy: this secondary follows').waitFor()
-  await next.getByText('Healthy: old is connected').waitFor()
+  await rejoin(old, next, shares)
   await primary.follows(secondary)
   assert.equal((await secondary.told('GET', 'kv/before', undefined, token)).data['a'], 1)
 })

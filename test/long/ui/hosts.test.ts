@@ -37,11 +37,13 @@ test('hosts are listed with their use, found by words and metadata, and opened b
   await page.keyboard.press('/')
   await page.keyboard.type('rack=r2')
   await page.getByText('No host matches').waitFor()
+  await page.getByRole('button', { name: 'All 0' }).waitFor()
   assert.equal(new URL(page.url()).search, '?q=rack%3Dr2')
   await search.fill('HOST rack=r1')
   await rows.first().waitFor()
   await page.goto(uiUrl('/hosts?q=nothing'))
   await page.getByText('No host matches').waitFor()
+  await page.getByRole('button', { name: 'All 0' }).waitFor()
   await page.goto(uiUrl('/hosts?q=web&sort=-disk'))
   await page.getByText('All hosts that are ready have been measured.').waitFor()
   await page.locator('[aria-sort=descending]', { hasText: 'Disk' }).waitFor()
@@ -117,6 +119,13 @@ test('dynamic metadata is added, changed and removed, and shown as the host conf
   assert.deepEqual(await metadata(), { 'note.hostile': HOSTILE, rack: 'r2' })
   await expectNoAxeViolations(page, 'metadata')
 
+  await page.getByRole('button', { name: 'Add a key' }).click()
+  await page.getByLabel('Key', { exact: true }).fill('rack')
+  await page.getByRole('dialog').getByText('The host has this key already: r2').waitFor()
+  assert.equal(await page.getByRole('button', { name: 'Save' }).count(), 0)
+  await page.getByRole('button', { name: 'Replace the value' }).waitFor()
+  await page.keyboard.press('Escape')
+
   for (const key of ['note.hostile', 'rack']) {
     await page.getByRole('button', { name: `Remove ${key}` }).click()
     await page.getByRole('dialog').getByRole('button', { name: 'Remove', exact: true }).click()
@@ -163,6 +172,35 @@ test('the use of the disk is visible on a narrow screen', { skip }, async (t) =>
   const [cell, table] = [await use.boundingBox(), await page.getByRole('table', { name: 'Hosts' }).boundingBox()]
   assert.ok(cell && table && cell.x + cell.width <= table.x + table.width, JSON.stringify({ cell, table }))
 })
+
+test('long names fit a narrow screen, and their buttons stay whole', { skip }, async (t) => {
+  const long = 'n'.repeat(300)
+  const agent = await startHost(
+    t,
+    (allocDir) => void makeAllocation(allocDir, ALLOC, { Name: long, JobID: `job-${long}` }),
+  )
+  const nodes: readonly { readonly ID: string }[] = JSON.parse(await (await agent.ask('/v1/nodes')).text())
+  const body = JSON.stringify({ NodeID: nodes[0]?.ID, Meta: { [long]: 'value' } })
+  assert.equal((await agent.ask(`/v1/client/metadata?node_id=${nodes[0]?.ID}`, { method: 'POST', body })).status, 200)
+  const viewport = { width: 360, height: 800 }
+  const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/logs/${ALLOC}/web`, viewport })
+  await page.getByRole('navigation', { name: 'Parents' }).getByText(long, { exact: true }).waitFor()
+  await fits(page, 'main')
+  await page.goto(`${agent.url}/ui/logs/wall`)
+  await page.getByRole('button', { name: 'Add a tail' }).first().click()
+  await page.getByRole('dialog').getByRole('listitem').getByText(`job-${long}`).first().waitFor()
+  await fits(page, '.dialog-body')
+  await fits(page, '.wall-offered')
+  await page.goto(`${agent.url}/ui/hosts/${nodes[0]?.ID}?tab=metadata`)
+  const change = page.getByRole('button', { name: `Change ${long}` })
+  await change.waitFor()
+  assert.ok(((await change.boundingBox())?.height ?? 99) < 40, 'the text of the button is in one line')
+})
+
+async function fits(page: Page, selector: string): Promise<void> {
+  const width = `(({ clientWidth, scrollWidth }) => scrollWidth - clientWidth)(document.querySelector('${selector}'))`
+  assert.equal(await page.evaluate(width), 0, `${selector} does not scroll sideways`)
+}
 
 test('a garbage collection shows what it removes, and then what it has removed', { skip }, async (t) => {
   const { agent, nodeId } = await startWorld(t)

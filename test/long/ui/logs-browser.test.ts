@@ -234,6 +234,24 @@ test('a log cannot put anything but text into the page', { skip, timeout: 60_000
   await page.close()
 })
 
+/** Left edges of the tokens of the first line, in the order of its text. */
+const TOKEN_EDGES = `[...document.querySelectorAll('.log-row .json-text, .log-row .json-value')]
+  .map((token) => token.getBoundingClientRect().left)`
+
+test('a text from right to left does not reorder the JSON around it', { skip, timeout: 60_000 }, async (t) => {
+  const agent = await RestartingAgent.start(t)
+  writeFileSync(agent.log(0), '{"\u05d0":["\u05d0\u05d1\u05d2","\u05d3\u05d4",12,"\u05d5"]}\n')
+  const page = await openTail(agent)
+  await page.waitForSelector('.json-text')
+  const edges = await page.evaluate<readonly number[]>(TOKEN_EDGES)
+  assert.equal(edges.length, 4)
+  assert.deepEqual(
+    edges,
+    edges.toSorted((one, other) => one - other),
+  )
+  await page.close()
+})
+
 test('keys of the view leave dialogs and buttons their own keys', { skip, timeout: 60_000 }, async (t) => {
   const agent = await RestartingAgent.start(t)
   writeFileSync(agent.log(0), numbered(0, 500))

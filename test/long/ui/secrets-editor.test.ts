@@ -175,6 +175,21 @@ test('secrets are edited without losing the changes of anyone', { skip }, async 
     assert.equal(await page.evaluate('globalThis.hit'), undefined)
   })
 
+  await parent.test('a version that was written before the editor opened is not compared', async (t) => {
+    await call('POST', 'secret/data/fresh', { data: { a: '1' } })
+    const { page } = await open(t, '/secrets')
+    const watch = page.waitForResponse((response) => response.url().includes('/watch/fresh'))
+    await page.goto(`${agent.url}/ui/secrets/secret/fresh`)
+    await watch
+    await call('POST', 'secret/data/fresh', { data: { a: '2' } })
+    await page.getByText('Version 2 was written').waitFor()
+    await button(page, 'Edit').click()
+    await page.getByText('Saving writes version 3').waitFor()
+    assert.equal(await page.getByText('both changes are compared').count(), 0)
+    await call('POST', 'secret/data/fresh', { data: { a: '3' } })
+    await page.getByText('both changes are compared').waitFor()
+  })
+
   await parent.test('a value of 1 MB is read, compared and changed', async (t) => {
     const value = 'x'.repeat(1 << 20)
     await call('POST', 'secret/data/large', { data: { a: value } })

@@ -1,5 +1,14 @@
 /** The checks before a failover and before a planned switch, as in `outpost operator dr failover` and `outpost operator dr switch`. */
-import { type DrReport, type DrStatus, isConnected, isDemoted, peersOf, shortDuration } from './dr-status.ts'
+import {
+  type DrReport,
+  type DrStatus,
+  isConnected,
+  isDemoted,
+  isReplaced,
+  peersOf,
+  shortDuration,
+  entriesText,
+} from './dr-status.ts'
 
 export interface Check {
   readonly title: string
@@ -47,7 +56,7 @@ function lagCheck(status: DrStatus): Check {
   if (typeof entries !== 'number') {
     return { title, result: 'warning', text: 'The lag is unknown: no heartbeat since the start of this server.' }
   }
-  if (entries > 0) return { title, result: 'warning', text: `${entries} entries behind at the last heartbeat.` }
+  if (entries > 0) return { title, result: 'warning', text: `${entriesText(entries)} behind at the last heartbeat.` }
   const age = typeof seconds === 'number' && seconds > 0 ? ` ${shortDuration(seconds * 1000)} ago` : ''
   const sync = status.sync === 'on' ? ' Replication is synchronous.' : ''
   const result = age === '' || status.sync === 'on' ? 'passed' : 'warning'
@@ -82,8 +91,12 @@ function primaryCheck(status: DrStatus): Check {
   }
 }
 
-/** `mayDemote`: the token may demote and issue activation tokens. */
-export function switchChecks({ health, status }: DrReport, secondaryId: string, mayDemote: boolean): readonly Check[] {
+/** `mayDemote`: the token may demote and issue activation tokens; undefined while the server has not said it. */
+export function switchChecks(
+  { health, status }: DrReport,
+  secondaryId: string,
+  mayDemote: boolean | undefined,
+): readonly Check[] {
   const others = peersOf(status).flatMap(({ node_id: id }) => (id === secondaryId || id === undefined ? [] : [id]))
   return [
     primaryRoleCheck(status, health.version),
@@ -130,16 +143,66 @@ function connectionCheck(title: string, row: ReturnType<typeof peersOf>[number])
   if (row.is_whole === false) return { title, result: 'failed', text: 'Its initial sync is not complete.' }
   if (row.authenticated === false) return { title, result: 'failed', text: 'It is sealed: unseal it first.' }
   if (lag > LAG_MAX)
-    return { title, result: 'failed', text: `It is ${lag} entries behind: wait until it has caught up.` }
-  return { title, result: 'passed', text: `Connected, unsealed, ${lag} entries behind.` }
+    return { title, result: 'failed', text: `It is ${entriesText(lag)} behind: wait until it has caught up.` }
+  return { title, result: 'passed', text: `Connected, unsealed, ${entriesText(lag)} behind.` }
 }
 
-function permissionCheck(mayDemote: boolean): Check {
+function permissionCheck(mayDemote: boolean | undefined): Check {
   const title = 'Your token may demote and issue activation tokens'
-  if (mayDemote) return { title, result: 'passed', text: 'It may.' }
+  const needs = '“update” and “sudo” on sys/replication/dr/primary/demote and …/primary/secondary-token.'
+  if (mayDemote === true) return { title, result: 'passed', text: 'It may.' }
+  if (mayDemote === undefined) {
+    return { title, result: 'open', text: `The server has not returned its capabilities. It needs ${needs}` }
+  }
+  return { title, result: 'failed', text: `It needs ${needs}` }
+}
+
+/** The checks before a fenced primary is demoted. Nothing of them fails: the server decides, and `dr demote` checks nothing either. */
+export function demotionChecks({ status }: DrReport): readonly Check[] {
+  return [fenceCheck(status), fencedCommitsCheck(status), fencedPermissionCheck()]
+}
+
+function fenceCheck(status: DrStatus): Check {
+  const title = 'Another server is the primary'
+  const detail = status.fence_detail ?? ''
+  if (isReplaced(status)) return { title, result: 'passed', text: `This server was ${detail}.` }
   return {
     title,
-    result: 'failed',
-    text: 'It needs “update” and “sudo” on sys/replication/dr/primary/demote and …/primary/secondary-token.',
+    result: 'warning',
+    text: `This is not known: this server is fenced because of ${detail}. It serves again when a secondary connects. Demote it only if another server was promoted.`,
+  }
+}
+
+/** Commits that the new primary lacks. An acknowledgment may have been lost, so the number is an upper limit. */
+function fencedCommitsCheck(status: DrStatus): Check {
+  const title = 'The new primary has all commits'
+  const kept =
+    'Commits that only this server has are lost: when it joins the new primary, they are moved to a file on its host.'
+  const heir = isReplaced(status) ? heirOf(status) : undefined
+  // After a restart of this server, the position may be unknown, which is 0.
+  if (!heir?.last_acknowledged_wal) return { title, result: 'open', text: `This page cannot know it. ${kept}` }
+  const { lag_entries: lag = 0 } = heir
+  if (lag === 0) return { title, result: 'passed', text: 'It acknowledged all commits of this server.' }
+  return {
+    title,
+    result: 'warning',
+    text: `It has not acknowledged the last ${lag === 1 ? 'commit' : `${lag} commits`} of this server. ${kept}`,
+  }
+}
+
+function heirOf(status: DrStatus): ReturnType<typeof peersOf>[number] | undefined {
+  const { fenced_by: id = '', replaced_by: address = '' } = status
+  const peers = peersOf(status)
+  return (
+    peers.find((peer) => address !== '' && peer.api_address === address) ?? peers.find((peer) => peer.node_id === id)
+  )
+}
+
+/** A fenced core resolves no tokens for `sys/capabilities-self`. */
+function fencedPermissionCheck(): Check {
+  return {
+    title: 'Your token may demote',
+    result: 'open',
+    text: 'A fenced server cannot read the capabilities of a token. It needs “update” and “sudo” on sys/replication/dr/primary/demote.',
   }
 }

@@ -1,5 +1,7 @@
 /** The status of DR replication. */
+import { ANY_STATE } from '../../api/any-state.ts'
 import { secrets, sendJson } from '../../api/client.ts'
+import { counted } from '../../components/plural.ts'
 
 export const DR = 'sys/replication/dr'
 
@@ -37,7 +39,10 @@ export interface DrStatus {
   readonly fence_reason?: string
   readonly fence_detail?: string
   readonly fence_notice?: string
+  /** API address of the new primary. */
   readonly replaced_by?: string
+  /** ID of the secondary that was promoted, or that reported the promotion. */
+  readonly fenced_by?: string
   readonly known_secondaries?: readonly string[]
   readonly secondaries?: readonly Peer[]
   readonly primaries?: readonly Peer[]
@@ -58,15 +63,6 @@ export interface DrReport {
   readonly status: DrStatus
   readonly health: Health
   readonly readAtMs: number
-}
-
-/** Makes each state of the server a response with the status 200. */
-const ANY_STATE = {
-  sealedcode: 200,
-  uninitcode: 200,
-  drsecondarycode: 200,
-  standbycode: 200,
-  haunhealthycode: 200,
 }
 
 export async function readDrStatus(signal?: AbortSignal): Promise<DrStatus> {
@@ -98,6 +94,20 @@ export function isSecondary({ mode }: DrStatus): boolean {
 /** A primary that was demoted, and has not joined another one. */
 export function isDemoted(status: DrStatus): boolean {
   return isSecondary(status) && peersOf(status).length === 0
+}
+
+/** A primary that serves nothing: it was replaced, or it is isolated. */
+export function isFenced({ mode, state }: DrStatus): boolean {
+  return mode === 'primary' && state === 'fenced'
+}
+
+/** Another cluster was promoted in place of this fenced primary. */
+export function isReplaced(status: DrStatus): boolean {
+  return isFenced(status) && ((status.replaced_by ?? '') !== '' || status.fence_reason === 'replaced')
+}
+
+export function entriesText(count: number): string {
+  return counted(count, 'entry', 'entries')
 }
 
 /** Milliseconds below one second, whole seconds, from a minute on minutes: `35 ms`, `-12 s`, `5m 20s`. */

@@ -3,11 +3,12 @@ import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
 import { Time } from '../../components/format.tsx'
 import { View } from '../../components/view.tsx'
-import { HaPanel } from '../status/ha-panel.tsx'
+import { HaPanel, useHa } from '../status/ha-panel.tsx'
 import { CoreLoaded, Facts } from '../../components/core-parts.tsx'
 import { Activation } from './activation.tsx'
+import { Demotion } from './demotion.tsx'
 import { Drill } from './drill.tsx'
-import { type DrReport, isDemoted, isSecondary, peersOf, readReport } from './dr-status.ts'
+import { type DrReport, isDemoted, isFenced, isSecondary, peersOf, readReport } from './dr-status.ts'
 import { Failover, type Promotion, PromotionResult } from './failover.tsx'
 import { LagChart } from './lag-chart.tsx'
 import { LagHistory } from './lag-history.ts'
@@ -46,7 +47,7 @@ export default function DrView(_props: ViewProps) {
           </>
         )}
       </CoreLoaded>
-      <HaPanel />
+      <HaPanel ha={useHa()} />
     </View>
   )
 }
@@ -87,6 +88,7 @@ interface ChangesProps {
 function Changes({ promoted, reload, report }: ChangesProps) {
   const { status } = report
   if (status.mode === 'disabled') return <Enabling />
+  if (isFenced(status)) return <Demotion report={report} reload={reload} />
   if (status.mode === 'primary') {
     return (
       <>

@@ -9,7 +9,7 @@ import { useAction } from '../../components/core-parts.tsx'
 import { CheckList } from './check-list.tsx'
 import { failoverChecks, hasFailed } from './checks.ts'
 import { DR, type DrReport, readDrStatus, shortDuration } from './dr-status.ts'
-import { handoverProblem } from './handover.ts'
+import { handoverProblem, nextStep } from './handover.ts'
 import { deleteOperationToken } from './operation-token.ts'
 import { ShareEntry } from './share-entry.tsx'
 
@@ -17,6 +17,8 @@ import { ShareEntry } from './share-entry.tsx'
 export interface Promotion {
   readonly durationMs: number
   readonly epoch: number
+  /** The second half of a planned switch: the old primary is demoted. */
+  readonly isPlanned: boolean
 }
 
 interface FailoverProps {
@@ -70,11 +72,11 @@ export function Failover({ promoted, reload, report }: FailoverProps) {
           report={report}
           isBlocked={hasFailed(checks)}
           cancel={cancel}
-          promote={async (isForced) => {
+          promote={async (isForced, isPlanned) => {
             const given = token.current
             // A refused promotion deletes the token: it has no other use.
             token.current = ''
-            promoted(await promote(given, isForced))
+            promoted({ ...(await promote(given, isForced)), isPlanned })
             reload()
           }}
           refused={() => setStep('shares')}
@@ -84,7 +86,7 @@ export function Failover({ promoted, reload, report }: FailoverProps) {
   )
 }
 
-async function promote(token: string, isForced: boolean): Promise<Promotion> {
+async function promote(token: string, isForced: boolean): Promise<Omit<Promotion, 'isPlanned'>> {
   const startedAtMs = performance.now()
   try {
     const body = { dr_operation_token: token, force: isForced, primary_cluster_addr: '' }
@@ -102,7 +104,7 @@ async function promote(token: string, isForced: boolean): Promise<Promotion> {
 interface ReadyToPromoteProps {
   readonly report: DrReport
   readonly isBlocked: boolean
-  readonly promote: (isForced: boolean) => Promise<void>
+  readonly promote: (isForced: boolean, isPlanned: boolean) => Promise<void>
   readonly cancel: () => void
   /** After a refusal, the shares are needed again. */
   readonly refused: () => void
@@ -116,7 +118,7 @@ function ReadyToPromote({ cancel, isBlocked, promote: send, refused, report }: R
   const problem = handoverProblem(handover, report.status)
   const submit = (event: Event) => {
     event.preventDefault()
-    run(() => send(isForced))
+    run(() => send(isForced, handover.trim() !== ''))
   }
   return (
     <form class="form" onSubmit={submit}>
@@ -184,10 +186,7 @@ export function PromotionResult({ promotion, report: { status } }: PromotionResu
           ? 'The old primary has not received the fence notice; the server retries every second.'
           : 'The old primary has received the fence notice, or needs none.'}
       </p>
-      <p>
-        Next: direct the callers to this server. When the old primary is back, demote it on its page and join it with an
-        activation token of this server. Other secondaries join with new tokens.
-      </p>
+      <p>{nextStep(promotion.isPlanned)}</p>
     </section>
   )
 }

@@ -22,3 +22,11 @@ export function handoverProblem(given: string, status: DrStatus): string | undef
   if (own < position) return `This server does not have all commits of the old primary: position ${own} of ${position}.`
   return 'The entries of this server differ from those of the old primary. Was it demoted for this secondary?'
 }
+
+/** What to do after a promotion. After the first half of a planned switch, the old primary is demoted. */
+export function nextStep(isPlanned: boolean): string {
+  const old = isPlanned
+    ? 'On the page of the old primary, which is demoted, join it'
+    : 'When the old primary is back, demote it on its page and join it'
+  return `Next: direct the callers to this server. ${old} with an activation token of this server. Other secondaries join with new tokens.`
+}

@@ -42,6 +42,14 @@ export function decodeToken(encoded: string, otp: string): string {
   return String.fromCharCode(...bytes)
 }
 
+/** Undefined if the server has ended the attempt, or another one is in progress. */
+export function keptShares(
+  { nonce, progress, required, started }: Pick<GenerationStatus, 'nonce' | 'progress' | 'required' | 'started'>,
+  own: string,
+): ShareProgress | undefined {
+  return started && nonce === own ? { progress, required } : undefined
+}
+
 /** One attempt. The one-time password never leaves the page again after the start, and a share is not kept. */
 export class OperationTokenAttempt {
   readonly #otp: string
@@ -72,6 +80,11 @@ export class OperationTokenAttempt {
     const { complete, progress, required } = status
     if (!complete) return { progress, required }
     return { progress, required, token: decodeToken(status.encoded_token, this.#otp) }
+  }
+
+  /** After a refused share: the shares that the server has kept; undefined if it has ended the attempt. */
+  async kept(): Promise<ShareProgress | undefined> {
+    return keptShares(await sendJson<GenerationStatus>(secretsPath(ATTEMPT)), this.#nonce)
   }
 
   async cancel(): Promise<void> {

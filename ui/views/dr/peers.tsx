@@ -1,6 +1,6 @@
 import { Badge, formatExact } from '../../components/format.tsx'
 import { Facts } from '../../components/core-parts.tsx'
-import { type DrStatus, isConnected, type Peer, peersOf, shortDuration, webAddress } from './dr-status.ts'
+import { type DrStatus, isConnected, type Peer, peersOf, shortDuration, webAddress, entriesText } from './dr-status.ts'
 import { nameOf } from './summary.ts'
 
 /** The secondaries by name, or the primary of this secondary. */
@@ -40,7 +40,10 @@ function PeerCard({ isPrimary, peer }: { readonly peer: Peer; readonly isPrimary
       {!isConnected(peer) && (peer.disconnect_reason ?? '') !== '' && <p class="error">{peer.disconnect_reason}</p>}
       <Facts
         rows={[
-          isPrimary && ['Lag', `${peer.lag_entries ?? 0} entries, ${shortDuration((peer.lag_seconds ?? 0) * 1000)}`],
+          isPrimary && [
+            'Lag',
+            `${entriesText(peer.lag_entries ?? 0)}, ${shortDuration((peer.lag_seconds ?? 0) * 1000)}`,
+          ],
           isPrimary && ['Acknowledged position', peer.last_acknowledged_wal ?? 0],
           ['Last heartbeat', <Heartbeat key="heartbeat" peer={peer} />],
           ['Clock skew', shortDuration(Number(peer.clock_skew_ms))],

@@ -15,7 +15,7 @@ interface RejoinProps {
   readonly reload: () => void
 }
 
-/** The second half of a planned switch at the old primary: it joins the new one. Its data is not deleted. */
+/** The second half of a planned switch, or the step after a failover, at the old primary: it joins the new one. Its data is not deleted. */
 export function Rejoin({ reload, status }: RejoinProps) {
   const [publicKey, setPublicKey] = useState<string>()
   const [activation, setActivation] = useState('')
@@ -47,7 +47,10 @@ export function Rejoin({ reload, status }: RejoinProps) {
   return (
     <section class="card" aria-label="Join the new primary">
       <h2>Join the new primary</h2>
-      <p>1. State of this server. Enter it on the page of the secondary, and promote it there:</p>
+      <p>
+        1. In a planned switch: enter the state of this server on the page of the secondary, and promote it there. After
+        a failover, the new primary does not need it:
+      </p>
       <CopiedText label="State of the demoted primary" text={handoverText(status)} />
       <p>2. Public key of this server. Enter it on the page of the new primary, under “Add a secondary”:</p>
       {publicKey === undefined ? (

@@ -15,6 +15,8 @@ interface ShareEntryProps {
 export function ShareEntry({ cancel, use }: ShareEntryProps) {
   const [share, setShare] = useState('')
   const [state, setState] = useState<ShareProgress>()
+  /** Shares that the server accepted and then discarded. */
+  const [discarded, setDiscarded] = useState(0)
   const attempt = useRef<OperationTokenAttempt | undefined>(undefined)
   const isLeft = useRef(false)
   const { error, isBusy, run } = useAction()
@@ -31,11 +33,17 @@ export function ShareEntry({ cancel, use }: ShareEntryProps) {
     setShare('')
     run(async () => {
       attempt.current ??= await OperationTokenAttempt.start()
+      const accepted = state?.progress ?? 0
+      setDiscarded(0)
       const progress = await attempt.current.submit(key).catch(async (failure: unknown) => {
-        // Wrong shares are noticed together: the server has ended the attempt, or it would never succeed.
-        await attempt.current?.cancel()
-        attempt.current = undefined
-        setState(undefined)
+        // A malformed share leaves the others; wrong shares are noticed together, and all of them are discarded.
+        const kept = await attempt.current?.kept().catch(() => undefined)
+        setState(kept)
+        if ((kept?.progress ?? 0) < accepted) setDiscarded(accepted)
+        if (!kept) {
+          await attempt.current?.cancel()
+          attempt.current = undefined
+        }
         throw failure
       })
       setState(progress)
@@ -61,6 +69,12 @@ export function ShareEntry({ cancel, use }: ShareEntryProps) {
         </p>
       )}
       {error && <ErrorText error={error} />}
+      {discarded > 0 && (
+        <p class="notice notice-warning">
+          The attempt starts again: the {discarded === 1 ? 'share' : `${discarded} shares`} accepted before{' '}
+          {discarded === 1 ? 'was' : 'were'} discarded. Enter all shares again.
+        </p>
+      )}
       <div class="form-actions">
         <Button type="submit" kind="primary" isBusy={isBusy} isDisabled={share.trim() === ''}>
           Submit share

@@ -1,5 +1,14 @@
 /** One sentence that tells whether a failover would work now, and what to do if not. */
-import { type DrReport, type DrStatus, isConnected, isDemoted, type Peer, peersOf, shortDuration } from './dr-status.ts'
+import {
+  type DrReport,
+  type DrStatus,
+  isConnected,
+  isDemoted,
+  type Peer,
+  peersOf,
+  shortDuration,
+  entriesText,
+} from './dr-status.ts'
 
 export interface DrSummary {
   readonly kind: 'good' | 'warning' | 'bad'
@@ -31,7 +40,9 @@ function warning(text: string): DrSummary {
 function primarySummary(status: DrStatus): DrSummary {
   if (status.state !== 'running') {
     const by = status.replaced_by ?? ''
-    if (by !== '') return bad(`Fenced: ${by} was promoted and is the primary. Direct the callers to it.`)
+    if (by !== '') {
+      return bad(`Fenced: ${by} was promoted and is the primary. Direct the callers to it, then demote this server.`)
+    }
     return bad(`Fenced: this primary serves no secrets. ${status.fence_detail ?? ''}`)
   }
   const trouble = status.trouble ?? ''
@@ -46,7 +57,7 @@ function primarySummary(status: DrStatus): DrSummary {
   }
   const names = secondaries.map(nameOf).join(', ')
   const behind = Math.max(...secondaries.map(({ lag_entries: lag = 0 }) => lag))
-  const lag = behind === 0 ? 'no lag' : `${behind} entries behind`
+  const lag = behind === 0 ? 'no lag' : `${entriesText(behind)} behind`
   return { kind: 'good', text: `Healthy: ${names} ${secondaries.length === 1 ? 'is' : 'are'} connected, ${lag}.` }
 }
 
@@ -69,7 +80,9 @@ function firstProblem(secondaries: readonly Peer[]): DrSummary | undefined {
     return warning(`Replicated, but ${nameOf(sealed)} is sealed: unseal it, so that it can be promoted at once.`)
   const late = secondaries.find(isLate)
   if (late)
-    return warning(`Behind: ${nameOf(late)} lacks ${late.lag_entries ?? 0} entries. Check the network and its disk.`)
+    return warning(
+      `Behind: ${nameOf(late)} lacks ${entriesText(late.lag_entries ?? 0)}. Check the network and its disk.`,
+    )
   const skewed = secondaries.find(({ clock_skew_ms: skew }) => Math.abs(Number(skew)) > SKEW_WARNING_MS)
   if (skewed) {
     return warning(
@@ -111,9 +124,9 @@ function secondarySummary(status: DrStatus, isSealed: boolean): DrSummary {
   if (isSealed) return warning(`Replicated, but this secondary is sealed: unseal it with key shares of ${name}.`)
   if (status.corrupted_merkle_tree) return bad('Damaged entries: the server copies them from its primary again.')
   const lag = status.lag_entries ?? 0
-  if (lag > LAG_WARNING_ENTRIES) return warning(`Behind: this secondary lacks ${lag} entries of ${name}.`)
+  if (lag > LAG_WARNING_ENTRIES) return warning(`Behind: this secondary lacks ${entriesText(lag)} of ${name}.`)
   return {
     kind: 'good',
-    text: `Healthy: this secondary follows ${name}, ${lag === 0 ? 'no lag' : `${lag} entries behind`}.`,
+    text: `Healthy: this secondary follows ${name}, ${lag === 0 ? 'no lag' : `${entriesText(lag)} behind`}.`,
   }
 }

@@ -27,7 +27,7 @@ export function Switch({ reload, report }: SwitchProps) {
   const [isAsking, setAsking] = useState(false)
   const id = chosen ?? ids[0]
   if (id === undefined) return null
-  const mayDemote = [DEMOTE, TOKEN].every((path) => may(path, 'update') && may(path, 'sudo'))
+  const mayDemote = may.isKnown ? [DEMOTE, TOKEN].every((path) => may(path, 'update') && may(path, 'sudo')) : undefined
   const checks = switchChecks(report, id, mayDemote)
   const demote = async () => {
     await secrets(DEMOTE, { method: 'POST', body: { secondary_id: id } })

@@ -8,10 +8,12 @@ import { needsLoginForJobs } from '../../app/session.ts'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
 import { Badge, Time } from '../../components/format.tsx'
+import { counted } from '../../components/plural.ts'
 import { Link } from '../../components/link.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
+import { type MayInNamespace, useNamespacePermissions } from '../hosts/namespace-permissions.ts'
 import { allocationFilter } from './allocation-filter.ts'
 import { visibleText } from '../../app/invisible-characters.ts'
 
@@ -99,6 +101,8 @@ interface AllocationTableProps {
 
 function AllocationTable({ isFiltered, page: { allocations, hasMore } }: AllocationTableProps) {
   const isNarrow = useMedia(NARROW)
+  const may = useNamespacePermissions(allocations.map(({ Namespace }) => Namespace))
+  const closed = closedNamespaces(allocations, may)
   if (allocations.length === 0) {
     if (needsLoginForJobs.value) return <LoginNeeded what="files" />
     return isFiltered ? (
@@ -113,13 +117,25 @@ function AllocationTable({ isFiltered, page: { allocations, hasMore } }: Allocat
   }
   return (
     <>
-      {hasMore && <p class="muted">The first {allocations.length} allocations. Search to see others.</p>}
+      {hasMore && <p class="muted">The first {counted(allocations.length, 'allocation')}. Search to see others.</p>}
+      {closed.length > 0 && (
+        <p class="muted">
+          Your token may not read files of the {closed.length === 1 ? 'namespace' : 'namespaces'}{' '}
+          {visibleText(closed.join(', '))}: this needs the capability "read-fs".
+        </p>
+      )}
       <DataTable
         label="Allocations"
         rows={allocations}
         columns={COLUMNS.filter(({ isMain }) => !isNarrow || isMain)}
-        linkOf={({ ID }) => pathOf('files', ID)}
+        linkOf={({ ID, Namespace }) => (closed.includes(Namespace) ? undefined : pathOf('files', ID))}
       />
     </>
   )
+}
+
+/** Namespaces whose files the token may not read; none until the permissions are known. */
+function closedNamespaces(allocations: readonly Allocation[], may: MayInNamespace): readonly string[] {
+  if (!may.isKnown) return []
+  return [...new Set(allocations.map(({ Namespace }) => Namespace))].filter((namespace) => !may(namespace, 'read-fs'))
 }

@@ -69,7 +69,10 @@ export function FilePreview({ parents, place, reload, stat }: FilePreviewProps) 
     ...MODES.map(([mode, title, key]) => ({
       keys: key,
       label: `Show as ${title.toLowerCase()}`,
-      run: () => setQuery({ as: mode }),
+      run: () =>
+        mode === 'image' && head.data !== undefined && kindOf(head.data).kind !== 'image'
+          ? showError('The content of this file is not an image that browsers show.')
+          : setQuery({ as: mode }),
     })),
   ])
   const log = logOf(segments)

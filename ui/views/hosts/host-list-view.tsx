@@ -1,5 +1,6 @@
 /** All hosts: search, status, and their use of CPU, memory and disk. */
 import { useEffect, useMemo, useState } from 'preact/hooks'
+import { isRefusal } from '../../api/client.ts'
 import { address, pathOf, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
@@ -32,8 +33,8 @@ function usePollers(): HostPollers & { readonly revision: number } {
     const onChange = () => setRevision((count) => count + 1)
     const isPaused = () => document.visibilityState === 'hidden'
     return {
-      usage: new Poller({ read: readUsage, refreshMs: USAGE_MS, onChange, isPaused }),
-      counts: new Poller({ read: countAllocations, refreshMs: COUNT_MS, onChange, isPaused }),
+      usage: new Poller({ read: readUsage, refreshMs: USAGE_MS, onChange, isPaused, isFinal: isRefusal }),
+      counts: new Poller({ read: countAllocations, refreshMs: COUNT_MS, onChange, isPaused, isFinal: isRefusal }),
     }
   }, [])
   useEffect(
@@ -78,7 +79,11 @@ export default function HostListView() {
           placeholder="Name, ID, address, class, or metadata as key=value"
           onInput={(value) => setQuery({ q: value })}
         />
-        <StatusFilter hosts={hosts.data ?? []} isPart={hosts.isPart} current={query.get('status') ?? undefined} />
+        <StatusFilter
+          hosts={hosts.data && filterHosts(hosts.data, parseSearch(text), undefined)}
+          isPart={hosts.isPart}
+          current={query.get('status') ?? undefined}
+        />
       </div>
       <Loaded resource={hosts}>{(data) => <HostTable hosts={data} isSelected={meta !== '[]'} />}</Loaded>
     </View>
@@ -86,27 +91,27 @@ export default function HostListView() {
 }
 
 interface StatusFilterProps {
-  readonly hosts: readonly HostStub[]
+  /** Those that the search finds; undefined while they are loaded. */
+  readonly hosts: readonly HostStub[] | undefined
   /** More hosts are loaded. */
   readonly isPart: boolean
   readonly current: string | undefined
 }
 
 function StatusFilter({ current, hosts, isPart }: StatusFilterProps) {
-  const counts = countStatuses(hosts)
+  const counts = countStatuses(hosts ?? [])
   const more = isPart ? '+' : ''
   const isUnknown = current !== undefined && !counts.some(([status]) => status === current)
   const choices: readonly (readonly [string, number])[] = isUnknown ? [...counts, [current, 0]] : counts
   return (
     <div class="filter-choices" role="group" aria-label="Status">
       <Button pressed={current === undefined} onClick={() => setQuery({ status: undefined })}>
-        All {hosts.length}
-        {more}
+        All{hosts && ` ${hosts.length}${more}`}
       </Button>
       {choices.map(([status, count]) => (
         <Button key={status} pressed={current === status} onClick={() => setQuery({ status })}>
-          {status} {count}
-          {more}
+          {status}
+          {hosts && ` ${count}${more}`}
         </Button>
       ))}
     </div>

@@ -11,7 +11,7 @@ import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
 import { ErrorText, Loaded } from '../../components/states.tsx'
 import { visibleLines, visibleText } from '../../app/invisible-characters.ts'
-import { isApplied, keyProblem, metadataPatch, type MetadataRow, metadataRows } from './metadata.ts'
+import { isApplied, keyProblem, metadataPatch, type MetadataRow, metadataRows, removalText } from './metadata.ts'
 
 const SHOWN_MAX = 500
 
@@ -44,7 +44,9 @@ interface MetadataTableProps {
   readonly onChange: (confirmed: HostMetadataRead) => void
 }
 
-type Editing = { readonly kind: 'edit'; readonly row?: MetadataRow } | { readonly kind: 'remove'; readonly key: string }
+type Editing =
+  | { readonly kind: 'edit'; readonly row?: MetadataRow }
+  | { readonly kind: 'remove'; readonly row: MetadataRow }
 
 function MetadataTable({ metadata, nodeId, onChange }: MetadataTableProps) {
   const [search, setSearch] = useState('')
@@ -94,7 +96,7 @@ function MetadataTable({ metadata, nodeId, onChange }: MetadataTableProps) {
                 row={row}
                 mayChange={mayChange}
                 edit={() => setEditing({ kind: 'edit', row })}
-                remove={() => setEditing({ kind: 'remove', key: row.key })}
+                remove={() => setEditing({ kind: 'remove', row })}
               />
             ))}
           </tbody>
@@ -106,16 +108,10 @@ function MetadataTable({ metadata, nodeId, onChange }: MetadataTableProps) {
           The first {SHOWN_MAX} of {rows.length} keys. Search to see others.
         </p>
       )}
-      {editing?.kind === 'edit' && <EditDialog row={editing.row} apply={apply} close={close} />}
-      {editing?.kind === 'remove' && (
-        <Confirm title="Remove a dynamic key" action="Remove" run={() => apply(editing.key, null)} close={close}>
-          <p>
-            Removes <code>{visibleText(editing.key)}</code> from the dynamic metadata of the host.
-            {Object.hasOwn(metadata.Static, editing.key) &&
-              ' The configuration has this key as well: it stays unset until you set it again.'}
-          </p>
-        </Confirm>
+      {editing?.kind === 'edit' && (
+        <EditDialog row={editing.row} known={metadataRows(metadata)} apply={apply} close={close} />
       )}
+      {editing?.kind === 'remove' && <RemovalDialog row={editing.row} apply={apply} close={close} />}
     </div>
   )
 }
@@ -169,18 +165,38 @@ function Row({ edit, mayChange, remove, row: { configured, key, source, value } 
   )
 }
 
+interface RemovalDialogProps {
+  readonly row: MetadataRow
+  readonly apply: (key: string, value: null) => Promise<void>
+  readonly close: () => void
+}
+
+function RemovalDialog({ apply, close, row }: RemovalDialogProps) {
+  const { action, effect, title } = removalText(row)
+  return (
+    <Confirm title={title} action={action} run={() => apply(row.key, null)} close={close}>
+      <p>
+        <code>{visibleText(row.key)}</code>: {effect}
+      </p>
+    </Confirm>
+  )
+}
+
 interface EditDialogProps {
   /** Undefined for a new key. */
   readonly row: MetadataRow | undefined
+  /** All keys: a new one must not replace one of them unnoticed. */
+  readonly known: readonly MetadataRow[]
   readonly apply: (key: string, value: string) => Promise<void>
   readonly close: () => void
 }
 
-function EditDialog({ apply, close, row }: EditDialogProps) {
+function EditDialog({ apply, close, known, row }: EditDialogProps) {
   const [key, setKey] = useState(row?.key ?? '')
   const [value, setValue] = useState(row?.value ?? '')
   const [error, setError] = useState<Error>()
   const [isBusy, setBusy] = useState(false)
+  const replaced = row ? undefined : known.find((each) => each.key === key)
   const submit = (event: Event) => {
     event.preventDefault()
     const problem = keyProblem(key)
@@ -200,14 +216,20 @@ function EditDialog({ apply, close, row }: EditDialogProps) {
       <form class="form" onSubmit={submit}>
         {!row && <Field label="Key" value={key} onInput={setKey} isRequired autoComplete="off" placeholder="rack" />}
         <Field label="Value" value={value} onInput={setValue} rows={3} autoComplete="off" />
-        {row?.source === 'static' && (
+        {replaced && (
+          <p class="notice notice-warning" role="status">
+            The host has this key already:{' '}
+            {replaced.value === undefined ? 'it is unset' : <bdi>{visibleText(replaced.value)}</bdi>}
+          </p>
+        )}
+        {(row ?? replaced)?.source === 'static' && (
           <p class="hint">A dynamic value overrides the configured value, even after a restart of the agent.</p>
         )}
         {error && <ErrorText error={error} />}
         <div class="form-actions">
           <Button onClick={close}>Cancel</Button>
           <Button type="submit" kind="primary" isBusy={isBusy}>
-            Save
+            {replaced ? 'Replace the value' : 'Save'}
           </Button>
         </div>
       </form>

@@ -44,3 +44,29 @@ export function isApplied({ Dynamic, Meta }: HostMetadataRead, key: string, valu
   if (value !== null) return own(Meta, key) === value
   return own(Meta, key) === undefined || own(Dynamic, key) === undefined
 }
+
+export interface RemovalText {
+  readonly title: string
+  readonly action: string
+  readonly effect: string
+}
+
+/** What is removed: a dynamic value, or the effect of a configured one. */
+export function removalText({ configured, source }: Pick<MetadataRow, 'configured' | 'source'>): RemovalText {
+  if (source === 'static') {
+    return {
+      title: 'Unset a configured key',
+      action: 'Unset',
+      effect: 'The host ignores the value of its configuration until you set the key again.',
+    }
+  }
+  const effect = 'The dynamic value is removed.'
+  return {
+    title: 'Remove a dynamic key',
+    action: 'Remove',
+    effect:
+      configured === undefined
+        ? effect
+        : `${effect} The configuration has this key as well: it stays unset until you set it again.`,
+  }
+}

@@ -6,8 +6,11 @@ import { token } from '../../app/session.ts'
 
 type Capability = AgentPermissions['Capabilities'][number]
 
-/** False until the permissions are known. */
-export type MayInNamespace = (namespace: string, ...anyOf: readonly Capability[]) => boolean
+export interface MayInNamespace {
+  /** False until the permissions are known. */
+  (namespace: string, ...anyOf: readonly Capability[]): boolean
+  readonly isKnown: boolean
+}
 
 export function useNamespacePermissions(namespaces: readonly string[]): MayInNamespace {
   const names = JSON.stringify([...new Set(namespaces)].toSorted())
@@ -24,5 +27,7 @@ export function useNamespacePermissions(namespaces: readonly string[]): MayInNam
     },
     [names, token.value],
   )
-  return (namespace, ...anyOf) => anyOf.some((capability) => data?.get(namespace)?.has(capability) === true)
+  const may = (namespace: string, ...anyOf: readonly Capability[]) =>
+    anyOf.some((capability) => data?.get(namespace)?.has(capability) === true)
+  return Object.assign(may, { isKnown: data !== undefined })
 }

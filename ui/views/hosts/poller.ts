@@ -10,6 +10,8 @@ export interface PollerOptions<T> {
   /** Age at which a value on the screen is read again. */
   readonly refreshMs: number
   readonly isPaused?: () => boolean
+  /** An error that a further read repeats, such as a refusal. The value of that host is not read again. */
+  readonly isFinal?: (error: Error) => boolean
 }
 
 export interface Reading<T> {
@@ -100,7 +102,10 @@ export class Poller<T> {
 
   #next(): string | undefined {
     const due = performance.now() - this.#options.refreshMs
-    const isDue = (id: string) => !this.#underway.has(id) && (this.#readings.get(id)?.atMs ?? -Infinity) <= due
+    const isDue = (id: string) => {
+      const { atMs = -Infinity, error } = this.#readings.get(id) ?? {}
+      return !this.#underway.has(id) && atMs <= due && !(error && this.#options.isFinal?.(error))
+    }
     const visible = this.#visible.find(isDue)
     if (visible !== undefined) return visible
     const sweep = this.#sweep ?? []

@@ -1,4 +1,5 @@
 /** Samples of the use of a host or of an allocation's tasks, while their plots are on the screen. */
+import { isRefusal } from '../../api/client.ts'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { TimeSeries } from './series.ts'
 
@@ -31,9 +32,9 @@ export function useSamples<T>(
   useEffect(() => {
     if (!isActive) return undefined
     const abort = new AbortController()
-    let isReading = false
+    let [isReading, isRefused] = [false, false]
     const sample = async () => {
-      if (isReading || document.visibilityState === 'hidden') return
+      if (isReading || isRefused || document.visibilityState === 'hidden') return
       isReading = true
       try {
         const latest = await current.current.read(abort.signal)
@@ -42,6 +43,7 @@ export function useSamples<T>(
         setState(({ revision }) => ({ latest, error: undefined, revision: revision + 1 }))
       } catch (error) {
         if (abort.signal.aborted) return
+        isRefused = isRefusal(error)
         setState((before) => ({ ...before, error: error instanceof Error ? error : new Error(String(error)) }))
       } finally {
         isReading = false

@@ -10,6 +10,7 @@ import { mayReadHosts } from '../../app/session.ts'
 import { showError, showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Badge, Time } from '../../components/format.tsx'
+import { counted } from '../../components/plural.ts'
 import { Link } from '../../components/link.tsx'
 import { Failure } from '../../components/states.tsx'
 import { Tabs } from '../../components/tabs.tsx'
@@ -27,10 +28,11 @@ import { TailNote } from './pane/tail-note.tsx'
 import type { TailController } from './pane/tail-controller.ts'
 import { parseTailQuery, startOfQuery } from './pane/tail-query.ts'
 import { TailState } from './pane/tail-state.tsx'
-import { allocationsOf, fileNameOf, namesOf, sourceLabel, titleOf } from './pane/target-names.ts'
+import { allocationsOf, fileNameOf, namesOf, placesOf, sourceLabel, titleOf } from './pane/target-names.ts'
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
 import { filterWholeLog, focusFilter, searchOf } from './pane/whole-filter.ts'
+import { taskState } from './list/log-targets.ts'
 import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
 import { wallPathWith } from './wall/wall-tails.ts'
 import { openWithFetch } from './stream/transport.ts'
@@ -50,6 +52,8 @@ export default function LogView({ params }: ViewProps) {
     everyMs: 30_000,
   })
   const names = useMemo(() => namesOf(allocations), [allocations])
+  const places = useMemo(() => placesOf(allocations), [allocations])
+  tail.session.places = places
   const [areOptionsShown, setOptionsShown] = useState(window.innerWidth > 760)
   const find: FindQuery = searchOf(query)
   const [isWrapped, hasTime] = [query.get('wrap') === '1', query.get('time') === '1']
@@ -114,7 +118,7 @@ export default function LogView({ params }: ViewProps) {
         <TargetState target={target} allocations={allocations} />
       </div>
       {areOptionsShown && <OptionBar />}
-      <Lines tail={tail} names={names} hasTime={hasTime} labelOf={labelOf} actions={actions} />
+      <Lines tail={tail} hasTime={hasTime} labelOf={labelOf} actions={actions} />
     </View>
   )
 }
@@ -125,13 +129,12 @@ function setFind({ isExpression, text }: FindQuery): void {
 
 interface LinesProps {
   readonly tail: TailController
-  readonly names: ReadonlyMap<string, string>
   readonly hasTime: boolean
   readonly labelOf: (entry: LogEntry) => string
   readonly actions: RowActions
 }
 
-function Lines({ actions, hasTime, labelOf, names, tail }: LinesProps) {
+function Lines({ actions, hasTime, labelOf, tail }: LinesProps) {
   void tail.tick.value
   const { session } = tail
   const { sources, state } = session
@@ -154,7 +157,7 @@ function Lines({ actions, hasTime, labelOf, names, tail }: LinesProps) {
   )
   return (
     <>
-      <TailNote tail={tail} names={names} />
+      <TailNote tail={tail} />
       <LogList
         tail={tail}
         label="Lines"
@@ -221,10 +224,10 @@ function TaskTabs({ allocations, target }: { readonly target: LogTarget; readonl
 function TargetState({ allocations, target }: { readonly target: LogTarget; readonly allocations: Allocations }) {
   const [allocation] = allocations
   if (!allocation || target.kind === 'job') {
-    return target.kind === 'job' ? <span class="muted">{allocations.length} allocations</span> : null
+    return target.kind === 'job' ? <span class="muted">{counted(allocations.length, 'allocation')}</span> : null
   }
   const task = target.kind === 'task' ? allocation.TaskStates?.[target.task] : undefined
-  const state = task?.Failed ? 'failed' : (task?.State ?? allocation.ClientStatus)
+  const state = task ? taskState(task) : allocation.ClientStatus
   return (
     <span class="log-target-state">
       <Badge state={state} />{' '}

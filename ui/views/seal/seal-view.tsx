@@ -1,28 +1,26 @@
 import { useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
-import { secrets, sendJson } from '../../api/client.ts'
+import { secrets } from '../../api/client.ts'
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
-import { refreshSession, type SealStatus } from '../../app/session.ts'
+import { refreshSession } from '../../app/session.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { View } from '../../components/view.tsx'
 import { CoreLoaded, Facts } from '../../components/core-parts.tsx'
 import { UnsealForm } from './unseal-form.tsx'
-import { sealSummary } from './unsealing.ts'
+import { readSeal, type SealReport, sealSummary } from './unsealing.ts'
 
 const POLL_MS = 3000
 const SEAL = 'sys/seal'
 
 /** Key shares are sent one by one and are kept nowhere. */
 export default function SealView() {
-  const resource = useResource((signal) => sendJson<SealStatus>('/v1/sys/seal-status', { signal }), [], {
-    everyMs: POLL_MS,
-  })
+  const resource = useResource(readSeal, [], { everyMs: POLL_MS })
   const may = useCapabilities([SEAL])
   const [isAsking, setAsking] = useState(false)
-  const status = resource.data
+  const status = resource.data?.status
   const maySeal = status?.sealed === false && may(SEAL, 'update') && may(SEAL, 'sudo')
   useCommands(maySeal ? [{ title: 'Seal the secrets core', group: 'Seal', run: () => setAsking(true) }] : [], [maySeal])
   const changed = async () => {
@@ -46,7 +44,7 @@ export default function SealView() {
         )
       }
     >
-      <CoreLoaded resource={resource}>{(data) => <SealState status={data} changed={changed} />}</CoreLoaded>
+      <CoreLoaded resource={resource}>{(data) => <SealState report={data} changed={changed} />}</CoreLoaded>
       {isAsking && (
         <Confirm title="Seal the secrets core" action="Seal" typed={name} run={seal} close={() => setAsking(false)}>
           <p>
@@ -60,12 +58,12 @@ export default function SealView() {
 }
 
 interface SealStateProps {
-  readonly status: SealStatus
+  readonly report: SealReport
   readonly changed: () => Promise<void>
 }
 
-function SealState({ changed, status }: SealStateProps) {
-  const { kind, text } = sealSummary(status)
+function SealState({ changed, report: { role, status } }: SealStateProps) {
+  const { kind, text } = sealSummary(status, role)
   return (
     <>
       <p class={`notice notice-${kind} summary`} role="status">

@@ -5,6 +5,7 @@ import { ApiError } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
+import { counted } from '../../components/plural.ts'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Dialog } from '../../components/dialog.tsx'
@@ -181,7 +182,7 @@ function NameTable({ folder, isPart, mayCreate, mount, names, wanted }: NameTabl
     )
   }
   if (shown.length === 0) {
-    return isPart ? <Loading /> : <Empty title={`None of ${names.length} names contains this text.`} />
+    return isPart ? <Loading /> : <Empty title={`None of ${counted(names.length, 'name')} contains this text.`} />
   }
   const count = isPart ? `${names.length}+` : names.length
   return (
@@ -221,7 +222,7 @@ function SearchResults({ folder, mount, wanted }: FolderViewProps & { readonly w
         ) : (
           <>
             <p class="muted" role="status">
-              {isMore ? `The first ${FOUND_MAX} secrets. Type more to see fewer.` : `${names.length} secrets`}
+              {isMore ? `The first ${FOUND_MAX} secrets. Type more to see fewer.` : counted(names.length, 'secret')}
             </p>
             <DataTable
               label="Found secrets"

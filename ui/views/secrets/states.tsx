@@ -4,8 +4,7 @@ import { useEffect } from 'preact/hooks'
 import { ApiError } from '../../api/client.ts'
 import { type Resource, type ShowPart, useResource } from '../../app/resource.ts'
 import { isSealed, refreshSession, token } from '../../app/session.ts'
-import { Link } from '../../components/link.tsx'
-import { Empty, ErrorText, Failure, Loading } from '../../components/states.tsx'
+import { ErrorText, Failure, Loading, SealedState } from '../../components/states.tsx'
 
 /** Data of the secrets core: dropped when the core is sealed or the token changes, and loaded again afterwards. */
 export function useSecretsResource<T>(
@@ -13,16 +12,6 @@ export function useSecretsResource<T>(
   inputs: readonly unknown[],
 ): Resource<T> {
   return useResource(load, [...inputs, token.value, isSealed.value])
-}
-
-export function SealedState() {
-  return (
-    <Empty title="The secrets core is sealed.">
-      <p>
-        Secrets are available after it is unsealed with enough key shares. <Link to="/seal">Unseal it</Link>
-      </p>
-    </Empty>
-  )
 }
 
 interface LoadedSecretsProps<T> {

@@ -1,14 +1,23 @@
 /** The servers of a highly available secrets core; nothing without high availability. */
-import { useResource } from '../../app/resource.ts'
-import { isSealed, token } from '../../app/session.ts'
+import { type Resource, useResource } from '../../app/resource.ts'
+import { hasSecrets, isSealed, token } from '../../app/session.ts'
 import { Badge, Time } from '../../components/format.tsx'
 import { ErrorText } from '../../components/states.tsx'
 import { haSummary, type HaReport, isServerOfPage, readHa } from './ha.ts'
 
 const RELOAD_MS = 5000
 
-export function HaPanel() {
-  const { data, error } = useResource(readHa, [token.value, isSealed.value], { everyMs: RELOAD_MS })
+function readHaOfCore(signal: AbortSignal): Promise<HaReport | undefined> {
+  return hasSecrets.value ? readHa(signal) : Promise.resolve(undefined)
+}
+
+/** Undefined data without high availability, and without a secrets core. */
+export function useHa(): Resource<HaReport | undefined> {
+  const inputs = [token.value, isSealed.value, hasSecrets.value]
+  return useResource(readHaOfCore, inputs, { everyMs: RELOAD_MS })
+}
+
+export function HaPanel({ ha: { data, error } }: { readonly ha: Resource<HaReport | undefined> }) {
   if (error) return <ErrorText error={error} />
   if (!data) return null
   const { kind, text } = haSummary(data)

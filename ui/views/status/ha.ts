@@ -91,6 +91,40 @@ export function haSummary({ activeAddress, isActive, members }: HaReport): HaSum
   return { kind: 'good', text: `${first}, ${standby.length} could take over.` }
 }
 
+/**
+ * The role of the server of the page. Readiness calls each server `active` that is no DR secondary, because a standby forwards requests.
+ * Empty while high availability is not known.
+ */
+export function shownRole(readinessRole: string, ha: HaReport | undefined, isHaKnown: boolean): string {
+  if (readinessRole !== 'active') return readinessRole
+  if (!isHaKnown) return ''
+  return ha && !ha.isActive ? 'standby that forwards requests to the active server' : readinessRole
+}
+
+interface AnnouncedServer {
+  readonly Name: string
+  readonly Address: string
+  readonly Status: string
+  readonly CoreState: string
+}
+
+export interface ServerState {
+  readonly status: string
+  readonly core: string
+}
+
+/**
+ * A server in the list of announcements, which may be older than the report of the active server: that one decides about its members.
+ */
+export function serverState(server: AnnouncedServer, members: readonly HaMember[] | undefined): ServerState {
+  const { Address, CoreState, Name, Status } = server
+  const isAt = ({ api_address }: HaMember) => api_address === Address || URL.parse(api_address)?.host === Address
+  const member = members?.find(isAt) ?? members?.find(({ name }) => name === Name)
+  if (!member) return { status: Status, core: CoreState === 'ha_standby' ? 'standby' : CoreState || 'unknown' }
+  // A lost server has no state that is known.
+  return member.role === 'lost' ? { status: 'lost', core: 'lost' } : { status: Status, core: member.role }
+}
+
 function countsOf(members: readonly HaMember[]): string {
   return members.map(({ name, role }) => `${name} is ${role}`).join(', ')
 }

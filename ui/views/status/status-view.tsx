@@ -19,7 +19,8 @@ import {
   sortedChecks,
   stateOf,
 } from './advice.ts'
-import { HaPanel } from './ha-panel.tsx'
+import { type HaMember, serverState, type ServerState, shownRole } from './ha.ts'
+import { HaPanel, useHa } from './ha-panel.tsx'
 import { SealFacts } from './seal-facts.tsx'
 
 const RELOAD_MS = 5000
@@ -42,12 +43,14 @@ async function loadReadiness(signal: AbortSignal): Promise<Readiness> {
 
 export default function StatusView() {
   const readiness = useResource(loadReadiness, [], { everyMs: RELOAD_MS })
+  const ha = useHa()
+  const roleOf = (role: string) => shownRole(role, ha.data, !ha.isLoading || ha.data !== undefined)
   return (
     <View title="Status" actions={<Button onClick={readiness.reload}>Check again</Button>}>
-      <Loaded resource={readiness}>{(data) => <Checks readiness={data} />}</Loaded>
+      <Loaded resource={readiness}>{(data) => <Checks readiness={data} shown={roleOf(data.role)} />}</Loaded>
       {features.value?.seal && <SealFacts seal={features.value.seal} />}
-      {features.value?.seal && <HaPanel />}
-      {features.value?.isServer && mayReadHosts.value && <Members />}
+      {features.value?.seal && <HaPanel ha={ha} />}
+      {features.value?.isServer && mayReadHosts.value && <Members ha={ha.data?.members} />}
       {mayReadHosts.value && <HostNumbers />}
       {!mayReadHosts.value && (
         <p class="muted">Servers and hosts are shown to tokens that may read nodes (policy rule node = "read").</p>
@@ -61,7 +64,13 @@ const ROLE_TEXTS: Readonly<Record<string, string>> = {
   fenced: 'This process is fenced: another primary has replaced it, or it is isolated, so it serves no requests.',
 }
 
-function Checks({ readiness }: { readonly readiness: Readiness }) {
+interface ChecksProps {
+  readonly readiness: Readiness
+  /** The role in the first line. */
+  readonly shown: string
+}
+
+function Checks({ readiness, shown }: ChecksProps) {
   const { ready, role } = readiness
   const warnings = otherWarnings(readiness)
   const { isClient, isServer } = features.value ?? { isClient: false, isServer: false }
@@ -71,7 +80,8 @@ function Checks({ readiness }: { readonly readiness: Readiness }) {
       <p class="host-status">
         <Badge state={ready ? 'ready' : 'not ready'} />
         <span>
-          {roles.join(' and ')} at {window.location.host}, {role}
+          {roles.join(' and ')} at {window.location.host}
+          {shown !== '' && `, ${shown}`}
         </span>
       </p>
       {ROLE_TEXTS[role] !== undefined && <p>{ROLE_TEXTS[role]}</p>}
@@ -122,17 +132,22 @@ function CheckRow({ check }: { readonly check: ReadinessCheck }) {
   )
 }
 
-function Members() {
+function Members({ ha }: { readonly ha: readonly HaMember[] | undefined }) {
   const members = useResource((signal) => read('/v1/operator/members', { signal }), [], { everyMs: RELOAD_MEMBERS_MS })
   return (
     <section class="section">
       <h2>Servers</h2>
-      <Loaded resource={members}>{(data) => <MemberTable members={data} />}</Loaded>
+      <Loaded resource={members}>{(data) => <MemberTable members={data} ha={ha} />}</Loaded>
     </section>
   )
 }
 
-function MemberTable({ members }: { readonly members: ServerServers }) {
+interface MemberTableProps {
+  readonly members: ServerServers
+  readonly ha: readonly HaMember[] | undefined
+}
+
+function MemberTable({ ha, members }: MemberTableProps) {
   const versions = countBy(members, ({ Version }) => Version)
   return (
     <div class="card">
@@ -156,27 +171,34 @@ function MemberTable({ members }: { readonly members: ServerServers }) {
           </thead>
           <tbody>
             {members.map((member) => (
-              <tr key={member.ID}>
-                <th scope="row">
-                  {visibleText(member.Name || member.ID)} {member.IsSelf && <span class="muted">(this server)</span>}
-                </th>
-                <td>{visibleText(member.Address)}</td>
-                <td>
-                  <span class={member.Status === 'alive' ? 'badge badge-good' : 'badge badge-bad'}>
-                    {member.Status}
-                  </span>
-                </td>
-                <td>{visibleText(member.Version)}</td>
-                <td>
-                  {member.HasCore ? <Badge state={member.CoreState || 'unknown'} /> : <span class="muted">none</span>}
-                </td>
-                <td>{member.IsSelf ? <span class="muted">–</span> : `${member.SecondsSinceAnnouncement} s ago`}</td>
-              </tr>
+              <MemberRow key={member.ID} member={member} state={serverState(member, ha)} />
             ))}
           </tbody>
         </table>
       </div>
     </div>
+  )
+}
+
+interface MemberRowProps {
+  readonly member: ServerServers[number]
+  readonly state: ServerState
+}
+
+function MemberRow({ member, state }: MemberRowProps) {
+  return (
+    <tr>
+      <th scope="row">
+        {visibleText(member.Name || member.ID)} {member.IsSelf && <span class="muted">(this server)</span>}
+      </th>
+      <td>{visibleText(member.Address)}</td>
+      <td>
+        <span class={state.status === 'alive' ? 'badge badge-good' : 'badge badge-bad'}>{state.status}</span>
+      </td>
+      <td>{visibleText(member.Version)}</td>
+      <td>{member.HasCore ? <Badge state={state.core} /> : <span class="muted">none</span>}</td>
+      <td>{member.IsSelf ? <span class="muted">–</span> : `${member.SecondsSinceAnnouncement} s ago`}</td>
+    </tr>
   )
 }
 

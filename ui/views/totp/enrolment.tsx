@@ -50,7 +50,7 @@ export function Enrolment({ close, method }: EnrolmentProps) {
   }
   const needsCode = generated.confirmed === false
   return (
-    <Dialog title={`Enrol for ${method}`} close={leave}>
+    <Dialog title={`Enroll for ${method}`} close={leave}>
       <div class="form">
         <p>Scan the QR code with an authenticator application.</p>
         <GeneratedKeyCard generated={generated} />

@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
-import { ApiError } from '../../api/client.ts'
+import { isRefusal } from '../../api/client.ts'
 import { requestLogin } from '../../app/login-request.ts'
 import { useResource } from '../../app/resource.ts'
-import { tokenInfo } from '../../app/session.ts'
+import { token, tokenInfo } from '../../app/session.ts'
 import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
 import { Time } from '../../components/format.tsx'
@@ -17,7 +17,7 @@ import { TotpTabs } from './totp-tabs.tsx'
 /** The TOTP methods, and the secret of the caller for each. */
 export function SecondFactor() {
   const resource = useResource(listMethods, [])
-  const isForbidden = resource.error instanceof ApiError && resource.error.isForbidden
+  const isForbidden = token.value !== undefined && isRefusal(resource.error)
   const hasEntity = (tokenInfo.value?.entity_id ?? '') !== ''
   return (
     <View title="TOTP">

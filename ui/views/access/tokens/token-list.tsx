@@ -9,6 +9,7 @@ import { Button } from '../../../components/button.tsx'
 import { type Column, DataTable } from '../../../components/data-table.tsx'
 import { Field } from '../../../components/field.tsx'
 import { formatSeconds, Time } from '../../../components/format.tsx'
+import { counted } from '../../../components/plural.ts'
 import { Link } from '../../../components/link.tsx'
 import { Empty, ErrorText } from '../../../components/states.tsx'
 import { View } from '../../../components/view.tsx'
@@ -121,7 +122,9 @@ export function TokenList() {
       {loading.error && <ErrorText error={loading.error} />}
       {resource.data && (
         <p class="hint" role="status">
-          {shown.length === rows.length ? `${rows.length} tokens` : `${shown.length} of ${rows.length} tokens`}
+          {shown.length === rows.length
+            ? counted(rows.length, 'token')
+            : `${shown.length} of ${counted(rows.length, 'token')}`}
           {hasMore && ', more on the server '}
           {hasMore && (
             <Button onClick={loadMore} isBusy={loading.isBusy}>

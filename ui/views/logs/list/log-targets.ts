@@ -57,6 +57,12 @@ export function filterRows(rows: readonly LogRowData[], search: string, state: S
   })
 }
 
+/** One word in the list and above the log: a task that has ended is `complete` or `failed`. */
+export function taskState({ Failed, State }: Pick<TaskState, 'Failed' | 'State'>): string {
+  if (Failed) return 'failed'
+  return State === 'dead' ? 'complete' : State
+}
+
 function taskRows(allocation: Allocation): LogRowData[] {
   return Object.entries(allocation.TaskStates ?? {}).map(([task, state]) => {
     const { atMs, text } = eventOf(state)
@@ -66,7 +72,7 @@ function taskRows(allocation: Allocation): LogRowData[] {
       path: `${encodeURIComponent(allocation.ID)}/${encodeURIComponent(task)}`,
       name: task,
       of: allocation.Name,
-      state: state.Failed ? 'failed' : state.State === 'dead' ? 'complete' : state.State,
+      state: taskState(state),
       isFailed: state.Failed,
       event: text,
       eventMs: atMs || allocation.ModifyTime / NS_PER_MS,

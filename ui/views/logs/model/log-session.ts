@@ -42,6 +42,9 @@ export interface SessionOptions {
   readonly onEntryChange?: (entry: LogEntry) => void
 }
 
+/** Characters of an ID that people compare. */
+const SHORT_ID = 8
+
 interface OpenLog {
   readonly source: LogSource
   readonly joiner: TraceJoiner
@@ -63,6 +66,8 @@ export class LogSession {
   #sourceCount = 0
   /** Why logs of a job cannot be read, by allocation. */
   readonly failedLogs = new Map<string, string>()
+  /** For remarks: allocations with their hosts, by ID. Set when the server has returned them. */
+  places: ReadonlyMap<string, string> = new Map()
   state: StreamState = { kind: 'connecting' }
   /** Lines that were written before the tail was live; undefined until then. */
   linesBefore: number | undefined
@@ -180,7 +185,9 @@ export class LogSession {
     }
     for (const frame of frames) {
       if (frame.event !== '') this.#remarkEvent(frame)
-      if (frame.data !== undefined) this.failedLogs.delete(frame.allocationId)
+      if (frame.data !== undefined && this.failedLogs.delete(frame.allocationId)) {
+        this.buffer.appendRemark(`The log of ${this.placeOf(frame.allocationId)} is read again.`)
+      }
       for (const line of this.#splitter.push(frame)) {
         if (this.#backlog) this.#backlog.push(line)
         else this.#add(line, receivedMs)
@@ -273,16 +280,20 @@ export class LogSession {
     this.#checkpoints.set(key, known)
   }
 
+  placeOf(allocationId: string): string {
+    return this.places.get(allocationId) ?? `allocation ${allocationId.slice(0, SHORT_ID)}`
+  }
+
   #remarkEvent(frame: Frame): void {
     const { allocationId, error, event, file } = frame
-    const of = file === '' ? allocationId : file
     if (event === 'log ended') return
     if (event === 'log failed') {
       this.failedLogs.set(allocationId, error)
-      this.buffer.appendRemark(`The log of ${of} cannot be read: ${error}`)
+      this.buffer.appendRemark(`The log of ${this.placeOf(allocationId)} cannot be read: ${error}`)
     } else {
       this.#splitter.discard(frame)
       const what = event === 'file truncated' ? 'was truncated' : 'was removed'
+      const of = file === '' ? `The log of ${this.placeOf(allocationId)}` : file
       this.buffer.appendRemark(`${of} ${what}: lines may be missing here.`)
     }
   }

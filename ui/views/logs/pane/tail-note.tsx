@@ -1,26 +1,22 @@
 /** What a tail does not show: lines before its start, lines that were removed, and a log that does not exist yet. */
+import { SEALED } from '../../../api/client.ts'
 import { visibleText } from '../../../app/invisible-characters.ts'
 import { address } from '../../../app/location.ts'
 import { Button } from '../../../components/button.tsx'
+import { Link } from '../../../components/link.tsx'
 import { ERROR_EXPRESSION } from '../model/line-text.ts'
 import { setStart } from './option-bar.tsx'
 import type { TailController } from './tail-controller.ts'
 import { filterWholeLog, searchOf } from './whole-filter.ts'
 
-interface TailNoteProps {
-  readonly tail: TailController
-  /** Names of allocations by ID. */
-  readonly names: ReadonlyMap<string, string>
-}
-
-export function TailNote({ names, tail }: TailNoteProps) {
+export function TailNote({ tail }: { readonly tail: TailController }) {
   void tail.tick.value
   const failed = [...tail.session.failedLogs]
   return (
     <>
       {failed.map(([allocation, error]) => (
         <p key={allocation} class="log-note error" role="status">
-          Lines are missing: the log of {visibleText(names.get(allocation) ?? allocation)} cannot be read: {error}
+          Lines are missing: the log of {visibleText(tail.session.placeOf(allocation))} cannot be read: {error}
         </p>
       ))}
       <PartNote tail={tail} />
@@ -37,6 +33,13 @@ function PartNote({ tail }: { readonly tail: TailController }) {
     return (
       <p class="log-note" role="status">
         {state.reason}. The view retries until the log exists.
+      </p>
+    )
+  }
+  if (state.kind === 'disconnected' && state.reason === SEALED) {
+    return (
+      <p class="log-note" role="status">
+        {SEALED} The tail continues after it is unsealed. <Link to="/seal">Unseal it</Link>
       </p>
     )
   }

@@ -47,6 +47,11 @@ export function namesOf(allocations: readonly Allocation[]): ReadonlyMap<string,
   return new Map(allocations.map((allocation) => [allocation.ID, nameOf(allocation)]))
 }
 
+/** For remarks: the allocation with its host and short ID, by ID. */
+export function placesOf(allocations: readonly Allocation[]): ReadonlyMap<string, string> {
+  return new Map(allocations.map(({ ID, Name, NodeName }) => [ID, `${Name} on ${NodeName} (${shortId(ID)})`]))
+}
+
 /** The name of a source in a tail of several. */
 export function sourceLabel({ allocationId, task, type }: LogName, names: ReadonlyMap<string, string>): string {
   const of = allocationId === '' ? '' : `${names.get(allocationId) ?? shortId(allocationId)} `

@@ -2,7 +2,7 @@
  * How a browser opens a log stream: with fetch, or as a WebSocket. Browsers allow six connections of HTTP/1.1 to one host, and a followed log
  * occupies one, so the wall uses WebSockets, which have a limit of their own. In both cases the token is in a header of the request.
  */
-import { ApiError, requirePlainPath, send } from '../../../api/client.ts'
+import { ApiError, requirePlainPath, send, serverMessage } from '../../../api/client.ts'
 import { token } from '../../../app/session.ts'
 import { type LogRequest, withoutBody } from './log-target.ts'
 import type { StreamEnvironment } from './resuming-stream.ts'
@@ -68,7 +68,8 @@ class SocketStream {
       })
       this.#socket.addEventListener('close', ({ code, reason }) => {
         const status = code >= STATUS_CODES ? code - 4000 : 0
-        const error = code === CLOSED_NORMALLY ? undefined : new ApiError(status, reason || 'the connection broke')
+        const error =
+          code === CLOSED_NORMALLY ? undefined : new ApiError(status, serverMessage(reason) || 'the connection broke')
         this.#end ??= { error }
         this.#wake?.()
         if (error) reject(error)

@@ -12,7 +12,7 @@ import { LogList } from '../pane/line-list.tsx'
 import type { RowActions } from '../pane/line-row.tsx'
 import { TailState } from '../pane/tail-state.tsx'
 import type { TailController } from '../pane/tail-controller.ts'
-import { allocationsOf, namesOf, sourceLabel, titleOf } from '../pane/target-names.ts'
+import { allocationsOf, namesOf, placesOf, sourceLabel, titleOf } from '../pane/target-names.ts'
 import { useTail } from '../pane/use-tail.ts'
 import { type LogSelection, type LogTarget, pathOfTarget } from '../stream/log-target.ts'
 import { openWithSocket } from '../stream/transport.ts'
@@ -49,6 +49,7 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
   }))
   const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [path])
   const names = useMemo(() => namesOf(allocations), [allocations])
+  tail.session.places = useMemo(() => placesOf(allocations), [allocations])
   const title = titleOf(target, allocations)
   const labelOf = (entry: LogEntry) => (entry.source ? sourceLabel(entry.source.log, names) : '')
   return (

@@ -128,3 +128,8 @@ export function usePolling(isWanted: boolean, check: () => Promise<void>): void 
     return () => clearInterval(timer)
   }, [isWanted])
 }
+
+/** Whether a draft has this change: it is based on that version or a later one. */
+export function isInDraft(change: SecretChange | 'reset', base: number | undefined): boolean {
+  return change !== 'reset' && change.change === 'write' && base !== undefined && change.version <= base
+}

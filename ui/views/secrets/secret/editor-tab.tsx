@@ -1,5 +1,5 @@
 /** The editor of a secret. Writes check that no other version was written since the one that was read. */
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import { ApiError } from '../../../api/client.ts'
 import { useKeys } from '../../../app/keys.ts'
 import { address, navigate } from '../../../app/location.ts'
@@ -78,12 +78,13 @@ interface EditorProps {
 }
 
 function Editor({ base: first, context, start }: EditorProps) {
-  const { act, mount, name, reload } = context
+  const { act, edits, mount, name, reload } = context
   const [base, setBase] = useState(first)
   const [draft, setDraft] = useState<Draft>(() => draftOf(start))
   const [theirs, setTheirs] = useState<EditBase>()
   const [error, setError] = useState<Error>()
   const [isBusy, setBusy] = useState(false)
+  useEffect(() => edits(base.version), [base.version])
   const parsed = draftData(draft)
   const hasChanges = parsed.data === undefined || !isSameData(base.data, parsed.data)
 

@@ -32,5 +32,7 @@ export interface SecretContext {
   readonly reload: () => void
   /** Runs a change of this page, which is then not announced as one by others. */
   readonly act: (change: SecretChange['change'], run: () => Promise<void>) => Promise<void>
+  /** Called with the version that the draft of the editor is based on. */
+  readonly edits: (base: number | undefined) => void
   readonly remove: (removal: Removal) => void
 }

@@ -10,7 +10,7 @@ import { Button } from '../../../components/button.tsx'
 import { Tabs } from '../../../components/tabs.tsx'
 import { View } from '../../../components/view.tsx'
 import { ChangeBanner, type NewsItem } from './change-banner.tsx'
-import { type SecretChange, useChanges, usePolling } from './changes.ts'
+import { isInDraft, type SecretChange, useChanges, usePolling } from './changes.ts'
 import { CompareTab } from './compare-tab.tsx'
 import { EditorTab } from './editor-tab.tsx'
 import { parentsOf } from '../folder-view.tsx'
@@ -19,7 +19,8 @@ import { stateOf } from './versions.ts'
 import { baseName, type KvArea, type KvMount, kvPath, viewOf } from '../secret-path.ts'
 import { RemovalDialog } from './removal.tsx'
 import type { Removal, SecretContext } from './secret-context.ts'
-import { SealedState, useSecretsResource } from '../states.tsx'
+import { SealedState } from '../../../components/states.tsx'
+import { useSecretsResource } from '../states.tsx'
 import { SettingsTab } from './settings-tab.tsx'
 import { ValuesTab } from './values-tab.tsx'
 import { VersionsTab } from './versions-tab.tsx'
@@ -47,6 +48,7 @@ export function SecretDetails({ mount, name }: SecretDetailsProps) {
   const tab = query.get('tab') ?? 'values'
   const [revision, setRevision] = useState(0)
   const [news, setNews] = useState<NewsItem>()
+  const [draftBase, setDraftBase] = useState<number>()
   const [removal, setRemoval] = useState<Removal>()
   const expected = useRef<SecretChange['change'][]>([])
   const check = useCapabilities(AREAS.map((area) => kvPath(mount, area, name)))
@@ -93,6 +95,7 @@ export function SecretDetails({ mount, name }: SecretDetailsProps) {
     revision,
     reload,
     act,
+    edits: setDraftBase,
     remove: setRemoval,
   }
   const view = viewOf(mount.path, name)
@@ -148,7 +151,9 @@ export function SecretDetails({ mount, name }: SecretDetailsProps) {
         label="Parts of the secret"
         tabs={tabs.map(({ id, title, to }) => ({ title, to, isCurrent: id === tab }))}
       />
-      {news && <ChangeBanner news={news} reload={reload} isEditing={tab === 'edit'} />}
+      {news && !(tab === 'edit' && isInDraft(news.change, draftBase)) && (
+        <ChangeBanner news={news} reload={reload} isEditing={tab === 'edit'} />
+      )}
       <CurrentTab key={tab === 'edit' ? tab : `${tab}/${revision}`} tab={tab} context={context} />
       {removal && <RemovalDialog context={context} removal={removal} close={() => setRemoval(undefined)} />}
     </View>
