@@ -2,6 +2,7 @@
 import { signal } from '@preact/signals'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { Dialog } from '../components/dialog.tsx'
+import { useKeys } from './keys.ts'
 import { navigate } from './location.ts'
 import type { Section } from './sections.ts'
 
@@ -47,6 +48,7 @@ export function Palette({ close, sections }: PaletteProps) {
   const [wanted, setWanted] = useState('')
   const [selected, setSelected] = useState(0)
   const list = useRef<HTMLUListElement>(null)
+  useKeys('Commands', [{ keys: 'Mod+k', label: '', run: close, inFields: true }])
   const all = useMemo(
     () => [
       ...viewCommands.value.filter(({ isLast }) => !isLast),

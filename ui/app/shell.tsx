@@ -26,7 +26,7 @@ export function Shell() {
   const sections = SECTIONS.filter(({ isAvailable }) => isAvailable())
   useKeys('Everywhere', [
     { keys: 'Mod+k', label: 'Open the command palette', run: () => (isPaletteOpen.value = true), inFields: true },
-    { keys: '?', label: 'Show keyboard shortcuts', run: () => (areKeysShown.value = !areKeysShown.value) },
+    { keys: '?', label: 'Show keyboard shortcuts', run: () => (areKeysShown.value = true) },
     { keys: '/', label: 'Search in the view', run: focusSearch },
     ...sections.map(({ key, path: to, title }) => ({
       keys: `g ${key}`,
@@ -59,14 +59,18 @@ export function Shell() {
       </main>
       {isPaletteOpen.value && <Palette sections={sections} close={() => (isPaletteOpen.value = false)} />}
       {areKeysShown.value && (
-        <Dialog title="Keys" close={() => (areKeysShown.value = false)}>
-          <KeyList />
+        <Dialog title="Keys" close={hideKeys}>
+          <KeyList close={hideKeys} />
         </Dialog>
       )}
       {loginRequested.value && <LoginDialog />}
       <Toasts />
     </div>
   )
+}
+
+function hideKeys(): void {
+  areKeysShown.value = false
 }
 
 /** A view marks its search field with `data-search`. */

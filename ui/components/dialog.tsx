@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { visibleText } from '../app/invisible-characters.ts'
+import { InDialog } from '../app/keys.ts'
 import { Button } from './button.tsx'
 import { Field } from './field.tsx'
 import { ErrorText } from './states.tsx'
@@ -36,7 +37,9 @@ export function Dialog({ children, class: className = '', close, title }: Dialog
           ×
         </Button>
       </header>
-      <div class="dialog-body">{children}</div>
+      <div class="dialog-body">
+        <InDialog.Provider value>{children}</InDialog.Provider>
+      </div>
     </dialog>
   )
 }
