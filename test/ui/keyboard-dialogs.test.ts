@@ -1,11 +1,52 @@
 /** Dialogs and changing views by keys alone: where the focus is, and which keys have an effect. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { URI } from 'otpauth'
+import type { Page } from 'playwright-core'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { keyboardWorld, pressForDialog } from '../helpers/browser/keyboard-world.ts'
+import { keyboardWorld, PASSWORD, pressForDialog } from '../helpers/browser/keyboard-world.ts'
+import { expectFocus } from '../helpers/browser/page.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
+
+/** Enters the username and the password of the login dialog, and presses Enter. */
+async function enterPassword(page: Page, username: string) {
+  await page.getByRole('button', { name: 'Log in' }).first().click()
+  const dialog = page.getByRole('dialog', { name: 'Log in' })
+  await dialog.getByRole('radio', { name: 'Username' }).check()
+  await dialog.getByLabel('Username', { exact: true }).last().fill(username)
+  await dialog.getByLabel('Password').fill(PASSWORD)
+  await page.keyboard.press('Enter')
+  return dialog
+}
+
+test('each step of a login with a second factor has the focus in its field', { skip }, async (t) => {
+  const { codeUrl, openWithoutToken } = await keyboardWorld(t)
+  const page = await openWithoutToken('/access/auth')
+  const dialog = await enterPassword(page, 'alice')
+  await dialog.getByText('requires a second factor').waitFor()
+  await expectFocus(page, 'INPUT Code of phone')
+  await page.keyboard.type('000000')
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await dialog.getByRole('alert').filter({ hasText: 'The code is wrong' }).waitFor()
+  await expectFocus(page, 'INPUT Code of phone')
+  await dialog.getByRole('button', { name: 'Back' }).focus()
+  await page.keyboard.press('Enter')
+  await expectFocus(page, 'INPUT Token')
+  await dialog.getByRole('radio', { name: 'Username' }).check()
+  await dialog.getByLabel('Username', { exact: true }).last().fill('alice')
+  await dialog.getByLabel('Password').fill(PASSWORD)
+  await page.keyboard.press('Enter')
+  await expectFocus(page, 'INPUT Code of phone')
+  const totp = URI.parse(codeUrl)
+  assert.ok('period' in totp)
+  await page.keyboard.type(totp.generate())
+  await page.keyboard.press('Enter')
+  await dialog.waitFor({ state: 'hidden' })
+  await page.getByText('userpass-alice').waitFor()
+})
 
 test('behind a modal dialog no key of the view has an effect', { skip }, async (t) => {
   const { open } = await keyboardWorld(t)
@@ -35,4 +76,60 @@ test('behind a modal dialog no key of the view has an effect', { skip }, async (
     await page.keyboard.press('2')
     return page.url().endsWith('?tab=versions')
   }, 'the key has an effect again')
+})
+
+test('the focus stays in a view whose content replaces the element that had it', { skip }, async (t) => {
+  const { call, open } = await keyboardWorld(t)
+  const page = await open('/secrets/secret/')
+  await pressForDialog(page, 'n', 'Create a secret')
+  await page.keyboard.type('new')
+  await page.keyboard.press('Enter')
+  await expectFocus(page, 'H1 new')
+
+  await page.goto(page.url().replace(/secrets.*/, 'policies'))
+  await pressForDialog(page, 'n', 'Create a policy')
+  await page.keyboard.type('readers')
+  await page.keyboard.press('Enter')
+  await expectFocus(page, 'H1 readers')
+
+  await page.goto(page.url().replace(/policies.*/, 'secrets/secret/app/db?tab=versions'))
+  await page.getByRole('button', { name: 'Destroy version 1' }).focus()
+  await page.keyboard.press('Enter')
+  await expectFocus(page, 'INPUT Type "db" to confirm')
+  await page.keyboard.type('db')
+  await page.keyboard.press('Enter')
+  await page.getByText('destroyed', { exact: true }).waitFor()
+  await expectFocus(page, 'H1 db')
+
+  await call('POST', 'secret/data/app/db', { data: { password: 'two' } })
+  await page.goto(page.url().replace(/tab.*/, 'tab=edit'))
+  await page.getByRole('button', { name: 'Show and edit the value of password' }).click()
+  await page.getByRole('textbox', { name: 'Value of password' }).fill('mine')
+  await call('POST', 'secret/data/app/db', { data: { password: 'theirs' } })
+  await page.getByRole('button', { name: 'Save', exact: true }).focus()
+  await page.keyboard.press('Enter')
+  await expectFocus(page, /^H2 Another client wrote version/)
+  await page.getByRole('button', { name: 'All mine' }).click()
+  await page.getByRole('button', { name: 'Save the choice' }).focus()
+  await page.keyboard.press('Enter')
+  await page.getByText(/Wrote version/).waitFor()
+  await expectFocus(page, 'H1 db')
+})
+
+test('the enrolment of a second factor keeps the focus in each step', { skip }, async (t) => {
+  const { call, open } = await keyboardWorld(t)
+  await call('PUT', 'sys/mfa/method/totp/tablet', { issuer: 'Example' })
+  const { client_token } = await call('PUT', 'auth/userpass/login/bob', { password: PASSWORD })
+  const page = await open('/totp/mfa', { token: String(client_token) })
+  const card = page.getByRole('region', { name: 'Method tablet' })
+  await card.getByRole('button', { name: 'Enroll' }).focus()
+  await page.keyboard.press('Enter')
+  await page.getByRole('button', { name: 'Generate the secret' }).focus()
+  await page.keyboard.press('Enter')
+  await page.getByText('Scan the QR code').waitFor()
+  await expectFocus(page, 'H2 Enroll for tablet')
+  await page.getByRole('button', { name: 'Done' }).focus()
+  await page.keyboard.press('Enter')
+  await card.getByText('active').waitFor()
+  await expectFocus(page, 'H2 tablet')
 })

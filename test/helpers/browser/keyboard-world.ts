@@ -2,7 +2,6 @@
  * One agent for the tests of keys and focus: an allocation with a log, secrets, users with and without a second factor, roles and codes. It
  * runs until the tests of the file have ended.
  */
-import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { after, type TestContext } from 'node:test'
 import type { Page } from 'playwright-core'
@@ -51,29 +50,11 @@ async function startWorld() {
 export async function keyboardWorld(t: TestContext) {
   shared ??= startWorld()
   const world = await shared
-  /** Opens a view, with the root token unless another one is named. */
+  /** Opens a view, with the root token unless `options` has another one. */
   const open = async (path: string, options: Partial<UiOptions> = {}): Promise<Page> =>
     (await openUi(t, { url: world.url, token: world.token, path, ...options })).page
-  return { ...world, open }
-}
-
-/** Describes the element with the focus by its tag and its label or text. A text, because it runs in the browser. */
-const FOCUSED = `(() => {
-  const element = document.activeElement
-  const name = element.labels?.[0]?.textContent || element.getAttribute('aria-label') || element.textContent
-  return element === document.body ? 'BODY' : element.tagName + ' ' + name.trim()
-})()`
-
-/** Waits until the element with the focus is this one, such as `INPUT Name`. */
-export async function expectFocus(page: Page, expected: string | RegExp): Promise<void> {
-  let focused = ''
-  const isExpected = async () => {
-    focused = await page.evaluate<string>(FOCUSED)
-    return typeof expected === 'string' ? focused === expected : expected.test(focused)
-  }
-  await eventually(isExpected, 'the focus is there', 3000).catch(() =>
-    assert.fail(`the focus is on "${focused}", not on "${String(expected)}"`),
-  )
+  const openWithoutToken = async (path: string): Promise<Page> => (await openUi(t, { url: world.url, path })).page
+  return { ...world, open, openWithoutToken }
 }
 
 /** Presses a key until its dialog is open: it has no effect until the view has loaded what the token may do. */

@@ -7,7 +7,7 @@ import { agentHere } from '../../helpers/agent-here.ts'
 import { workDirectory } from '../../helpers/agent-process.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { whyNoChromium } from '../../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
 import { cloudAgent } from '../../helpers/cloud-agent.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { readPng } from '../../helpers/qr-reader.ts'
@@ -231,8 +231,8 @@ test('a user enrols with a QR code, and the recovery codes disappear after they 
   const { client_token: token, entity_id: entityId } = auth as { client_token: string; entity_id: string }
   const page = await open('/totp/mfa', token)
   const card = page.getByRole('region', { name: 'Method phone' })
-  await card.getByRole('button', { name: 'Enrol' }).click()
-  const dialog = page.getByRole('dialog', { name: 'Enrol for phone' })
+  await card.getByRole('button', { name: 'Enroll' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Enroll for phone' })
   assert.equal(await dialog.getByRole('img').count(), 0, 'nothing is generated before the user asks')
   await dialog.getByRole('button', { name: 'Generate the secret' }).click()
   const source = (await dialog.getByRole('img').getAttribute('src')) ?? ''
@@ -273,6 +273,7 @@ test('AWS credentials are hidden until requested, copied as text, and gone after
   assert.equal(users().length, 0, 'no user before the request')
   await request.click()
   const card = page.getByRole('region', { name: 'Credentials' })
+  await expectFocus(page, 'H2 Credentials')
   await card.getByText('Access key ID').waitFor()
   const keyId = (await card.locator('dd').first().textContent()) ?? ''
   const secret =

@@ -32,7 +32,7 @@ export function Enrolment({ close, method }: EnrolmentProps) {
   if (!generated) {
     return (
       <Dialog title={`Enroll for ${method}`} close={close}>
-        <div class="form">
+        <div key="start" class="form">
           <p>
             The server generates a secret and shows it once, with a QR code for an authenticator application. Make sure
             that no other person sees this screen.
@@ -50,8 +50,8 @@ export function Enrolment({ close, method }: EnrolmentProps) {
   }
   const needsCode = generated.confirmed === false
   return (
-    <Dialog title={`Enrol for ${method}`} close={leave}>
-      <div class="form">
+    <Dialog title={`Enroll for ${method}`} close={leave}>
+      <div key="secret" class="form">
         <p>Scan the QR code with an authenticator application.</p>
         <GeneratedKeyCard generated={generated} />
         {hasCodes && <RecoveryCodes codes={generated.recovery_codes ?? []} isSaved={isSaved} setSaved={setSaved} />}
