@@ -73,7 +73,7 @@ test('a token is created, shown once, looked up and revoked', { skip }, async (t
   assert.doesNotMatch(await documentText(page), /\bs\.\w{20}/, 'hidden until it is requested')
   const token = await shownSecret(page, 'the token')
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, token)).status, 200)
-  await page.getByRole('dialog').getByRole('button', { name: 'Close' }).last().click()
+  await page.getByRole('dialog').getByRole('button', { name: 'I have saved it' }).click()
   await page.getByRole('dialog').waitFor({ state: 'hidden' })
   assert.ok(!(await documentText(page)).includes(token), 'gone after the dialog was closed')
   await page.keyboard.press('/')
