@@ -20,6 +20,12 @@ interface LogListProps {
   readonly hasFocus?: boolean
 }
 
+/** Where the keys of the view and those of the browser apply. */
+export function focusLines(): void {
+  const lines = document.querySelector('.log-list')
+  if (lines instanceof HTMLElement) lines.focus({ preventScroll: true })
+}
+
 interface VisibleRange {
   readonly first: number
   readonly end: number
