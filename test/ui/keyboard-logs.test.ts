@@ -47,3 +47,17 @@ test('after a search, Enter and Escape lead to the lines, where n and N repeat i
   await page.keyboard.press('Escape')
   await expectFocus(page, /^DIV Lines/)
 })
+
+test('a full wall refuses another tail, and says why', { skip }, async (t) => {
+  const { open } = await keyboardWorld(t)
+  const tails = Array.from({ length: 11 }, (_, at) => `tail=${ALLOC.replace(/.$/, String.fromCharCode(97 + at))}/web`)
+  const page = await open(`/logs/wall?${tails.slice(0, 9).join('&')}`)
+  await page.getByRole('log').nth(8).waitFor()
+  await page.keyboard.press('a')
+  await page.getByText('The wall shows up to nine logs. Remove one first.').waitFor()
+  assert.equal(await page.getByRole('dialog').count(), 0)
+  assert.equal(new URL(page.url()).searchParams.getAll('tail').length, 9)
+  await page.goto(`${page.url().split('?')[0]}?${tails.join('&')}`)
+  await page.getByRole('log').nth(8).waitFor()
+  await eventually(() => new URL(page.url()).searchParams.getAll('tail').length === 9, 'the address has nine tails')
+})
