@@ -5,7 +5,7 @@ import { URI } from 'otpauth'
 import type { Page } from 'playwright-core'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { keyboardWorld, PASSWORD, pressForDialog } from '../helpers/browser/keyboard-world.ts'
-import { expectFocus } from '../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations } from '../helpers/browser/page.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
@@ -160,4 +160,31 @@ test('the enrolment of a second factor keeps the focus in each step', { skip }, 
   await page.keyboard.press('Enter')
   await card.getByText('active').waitFor()
   await expectFocus(page, 'H2 tablet')
+})
+
+test('n creates a role of AppRole, which can log in', { skip }, async (t) => {
+  const { call, open } = await keyboardWorld(t)
+  const page = await open('/access/auth/approle')
+  const dialog = await pressForDialog(page, 'n', 'Create a role')
+  await expectFocus(page, 'INPUT Name')
+  await page.keyboard.type('we/b')
+  await dialog.getByLabel('Policies', { exact: true }).fill('person')
+  await dialog.getByLabel('Token TTL').fill('20m')
+  await dialog.getByLabel('TTL of a secret ID').fill('1h')
+  await dialog.getByLabel('Uses of a secret ID').fill('2')
+  await page.keyboard.press('Enter')
+  await dialog.getByRole('alert').filter({ hasText: 'letters, digits' }).waitFor()
+  await expectNoAxeViolations(page, 'creation of a role')
+  await dialog.getByLabel('Name').fill('web')
+  await page.keyboard.press('Enter')
+  await page.getByRole('table', { name: 'Roles' }).getByRole('link', { name: 'web' }).waitFor()
+  const role = await call('GET', 'auth/approle/role/web')
+  assert.deepEqual(
+    [role['token_policies'], role['token_ttl'], role['secret_id_ttl'], role['secret_id_num_uses']],
+    [['person'], 1200, 3600, 2],
+  )
+  const { role_id } = await call('GET', 'auth/approle/role/web/role-id')
+  const { secret_id } = await call('PUT', 'auth/approle/role/web/secret-id', {})
+  const { policies } = await call('PUT', 'auth/approle/login', { role_id, secret_id })
+  assert.deepEqual(policies, ['default', 'person'])
 })
