@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
@@ -118,9 +118,15 @@ test('the first Tab offers the content, and the navigation is a menu on a narrow
   const menu = page.getByRole('button', { name: 'Menu' })
   assert.equal(await page.getByRole('link', { name: 'Logs' }).isVisible(), false)
   await menu.click()
+  await page.getByRole('link', { name: 'Logs' }).focus()
+  await page.keyboard.press('Escape')
+  await page.getByRole('link', { name: 'Logs' }).waitFor({ state: 'hidden' })
+  await expectFocus(page, 'BUTTON Menu')
+  await page.keyboard.press('Enter')
   await page.getByRole('link', { name: 'Logs' }).click()
   await page.waitForURL('**/ui/logs')
   assert.equal(await page.getByRole('link', { name: 'Hosts' }).isVisible(), false)
+  await expectFocus(page, /^MAIN/)
   assert.equal(await page.evaluate('document.documentElement.scrollWidth <= window.innerWidth'), true)
 })
 

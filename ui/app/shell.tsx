@@ -1,7 +1,7 @@
 /** The frame of all views: navigation, the current view, dialogs of the page, and its keys. */
 import { signal } from '@preact/signals'
 import type { ComponentType, JSX } from 'preact'
-import { useLayoutEffect, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
 import { Failure, Loading, RenderGuard } from '../components/states.tsx'
@@ -90,8 +90,14 @@ function SealedBanner() {
 function Navigation({ sections }: { readonly sections: readonly Section[] }) {
   const groups = [...new Set(sections.map(({ group }) => group))]
   const isOpen = isNavigationOpen.value
+  const element = useRef<HTMLElement>(null)
+  const close = () => {
+    isNavigationOpen.value = false
+    element.current?.querySelector<HTMLElement>('.navigation-toggle')?.focus()
+  }
+  useKeys('Menu', isOpen ? [{ keys: 'Escape', label: '', run: close }] : [])
   return (
-    <header class={isOpen ? 'navigation navigation-open' : 'navigation'}>
+    <header ref={element} class={isOpen ? 'navigation navigation-open' : 'navigation'}>
       <div class="navigation-head">
         <Link to="/" class="brand">
           outpost
@@ -121,10 +127,16 @@ function Navigation({ sections }: { readonly sections: readonly Section[] }) {
   )
 }
 
+/** The link is hidden with the menu, so the focus moves to the view. */
+function leaveMenu(): void {
+  if (isNavigationOpen.value) document.getElementById('view')?.focus()
+  isNavigationOpen.value = false
+}
+
 function NavigationLink({ section: { key, path: to, title } }: { readonly section: Section }) {
   const isCurrent = path.value === to || path.value.startsWith(`${to}/`)
   return (
-    <Link to={to} current={isCurrent} title={`g ${key}`} onOpen={() => (isNavigationOpen.value = false)}>
+    <Link to={to} current={isCurrent} title={`g ${key}`} onOpen={leaveMenu}>
       {title}
     </Link>
   )
