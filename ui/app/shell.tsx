@@ -5,6 +5,7 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
 import { Failure, Loading, RenderGuard } from '../components/states.tsx'
+import { View } from '../components/view.tsx'
 import { useKeys } from './keys.ts'
 import { KeyList } from './key-list.tsx'
 import { Link } from '../components/link.tsx'
@@ -168,7 +169,7 @@ function Account() {
 
 interface LoadedView {
   readonly pattern: string
-  readonly View?: ComponentType<ViewProps>
+  readonly Current?: ComponentType<ViewProps>
   readonly error?: Error
 }
 
@@ -182,19 +183,25 @@ function CurrentView(): JSX.Element {
   useLayoutEffect(() => {
     if (!route) return
     route.load().then(
-      ({ default: View }) => setLoaded({ pattern: route.pattern, View }),
+      ({ default: Current }) => setLoaded({ pattern: route.pattern, Current }),
       (error: unknown) =>
         setLoaded({ pattern: route.pattern, error: error instanceof Error ? error : new Error('failed') }),
     )
   }, [route])
   if (!route || !matched?.params) return <NotFound />
   if (loaded?.pattern !== route.pattern) return <Loading label="Loading the view" />
-  if (loaded.error) return <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
-  const { View } = loaded
+  if (loaded.error) {
+    return (
+      <View title="No view">
+        <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
+      </View>
+    )
+  }
+  const { Current } = loaded
   // A key of the address and of the session: each object has a view of its own, without state of the one before.
-  return View ? (
+  return Current ? (
     <RenderGuard key={`${sessionRound.value} ${path.value}`}>
-      <View params={matched.params} />
+      <Current params={matched.params} />
     </RenderGuard>
   ) : (
     <NotFound />
@@ -203,5 +210,9 @@ function CurrentView(): JSX.Element {
 
 function NotFound() {
   if (path.value === '/') return <Loading label="Connecting" />
-  return <Failure error={new Error(`There is no view at ${path.value}.`)} hint="Choose a view in the navigation." />
+  return (
+    <View title="No view">
+      <Failure error={new Error(`There is no view at ${path.value}.`)} hint="Choose a view in the navigation." />
+    </View>
+  )
 }
