@@ -15,28 +15,32 @@ const ENDED = ALLOC.replace(/.$/, '2')
 const ESC = '\u001b'
 
 /** Every tenth colour of the table, and some of 24 bits, as text and as background. */
-const COLORED = [
+const CODES = [
   ...Array.from({ length: 24 }, (_, at) => `38;5;${16 + at * 10}`),
-  ...[
-    '38;2;255;255;0',
-    '38;2;120;200;255',
-    '48;2;20;20;20',
-    '48;5;226',
-    '38;5;250;48;5;255',
-    '31;48;5;236',
-    '38;5;220;41',
-  ],
-].map((codes) => `${ESC}[${codes}mcolor ${codes}${ESC}[0m`)
+  '38;2;255;255;0',
+  '38;2;120;200;255',
+  '48;2;20;20;20',
+  '48;5;226',
+  '38;5;250;48;5;255',
+  '31;48;5;236',
+  '38;5;220;41',
+]
+const COLORED = CODES.map((codes) => `${ESC}[${codes}mcolor ${codes}${ESC}[0m`)
+
+/** Of a value of `rgb()`. */
+function partsOf(text: string): [number, number, number] {
+  const [red = 0, green = 0, blue = 0] = (text.match(/\d+/g) ?? []).map(Number)
+  return [red, green, blue]
+}
 
 test('the colours of a log can be read on each background', () => {
-  const parts = (text: string) => (text.match(/\d+/g) ?? []).map(Number) as [number, number, number]
   for (const color of ['rgb(255 255 0)', 'rgb(0 0 0)', 'rgb(95 135 255)', 'rgb(238 238 238)', 'rgb(8 8 8)']) {
     const { dark, light } = numberColors(color, undefined)
-    assert.ok(contrast(parts(light), [255, 255, 255]) >= 4.5, `${color} in light: ${light}`)
-    assert.ok(contrast(parts(dark), [0x16, 0x19, 0x1f]) >= 4.5, `${color} in dark: ${dark}`)
+    assert.ok(contrast(partsOf(light), [255, 255, 255]) >= 4.5, `${color} in light: ${light}`)
+    assert.ok(contrast(partsOf(dark), [0x16, 0x19, 0x1f]) >= 4.5, `${color} in dark: ${dark}`)
     for (const background of ['rgb(0 0 0)', 'rgb(128 128 128)', 'rgb(255 255 0)']) {
       const shown = numberColors(color, background).light
-      assert.ok(contrast(parts(shown), parts(background)) >= 4.5, `${color} on ${background}: ${shown}`)
+      assert.ok(contrast(partsOf(shown), partsOf(background)) >= 4.5, `${color} on ${background}: ${shown}`)
     }
   }
   assert.equal(numberColors('rgb(0 0 0)', undefined).light, 'rgb(0 0 0)', 'a readable colour stays')

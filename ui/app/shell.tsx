@@ -4,6 +4,7 @@ import type { ComponentType, JSX } from 'preact'
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
+import { toggleTimes } from '../components/format.tsx'
 import { Failure, Loading, RenderGuard } from '../components/states.tsx'
 import { View } from '../components/view.tsx'
 import { useKeys } from './keys.ts'
@@ -29,6 +30,7 @@ export function Shell() {
     { keys: 'Mod+k', label: 'Open the command palette', run: () => (isPaletteOpen.value = true), inFields: true },
     { keys: '?', label: 'Show keyboard shortcuts', run: () => (areKeysShown.value = true) },
     { keys: '/', label: 'Search in the view', run: focusSearch },
+    { keys: 'T', label: 'Show exact times, or relative ones', run: toggleTimes },
     ...sections.map(({ key, path: to, title }) => ({
       keys: `g ${key}`,
       label: `Go to ${title}`,
@@ -38,6 +40,7 @@ export function Shell() {
   const isLoggedIn = token.value !== undefined
   useCommands(
     [
+      { title: 'Show exact times, or relative ones', group: 'Page', isLast: true, run: toggleTimes },
       isLoggedIn
         ? { title: 'Log out', group: 'Session', isLast: true, run: () => void logOut() }
         : { title: 'Log in', group: 'Session', isLast: true, run: () => (loginRequested.value = true) },
