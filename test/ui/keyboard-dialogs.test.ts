@@ -189,11 +189,14 @@ test('n creates a role of AppRole, which can log in', { skip }, async (t) => {
   assert.deepEqual(policies, ['default', 'person'])
 })
 
+async function isExact(text: Promise<string>): Promise<boolean> {
+  return /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/.test(await text)
+}
+
 test('a key, Enter and a click show the exact time of each relative one', { skip }, async (t) => {
   const { open } = await keyboardWorld(t)
   const page = await open('/access/tokens')
   const inRow = page.getByRole('table', { name: 'Tokens' }).locator('time').first()
-  const isExact = async (text: Promise<string>) => /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/.test(await text)
   await inRow.waitFor()
   assert.equal(await isExact(inRow.innerText()), false)
   await page.keyboard.press('T')
