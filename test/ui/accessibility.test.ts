@@ -62,6 +62,11 @@ test('a log with colours, and one of an ended task, have no accessibility violat
   await expectNoAxeViolations(page, 'colours, dark', ['color-contrast'])
   await page.goto(page.url().replace(ALLOC, ENDED))
   await page.locator('.log-target-state a').waitFor()
+  // axe sees no text beside it, because a time is a button.
+  const decoration = await page.evaluate(
+    'getComputedStyle(document.querySelector(".log-target-state a")).textDecorationLine',
+  )
+  assert.equal(decoration, 'underline', 'the link beside the state')
   await expectNoAxeViolations(page, 'a failed task')
 
   // As if the two were on different hosts.
