@@ -4,7 +4,7 @@
  */
 import { signal } from '@preact/signals'
 import { createContext } from 'preact'
-import { useContext, useEffect, useRef } from 'preact/hooks'
+import { useContext, useLayoutEffect, useRef } from 'preact/hooks'
 
 export interface KeyBinding {
   /** A key (`/`, `n`, `ArrowDown`, `Escape`), a sequence (`g l`), or `Mod+k` for Ctrl or ⌘ with a key. */
@@ -86,7 +86,8 @@ export function useKeys(title: string, bindings: readonly KeyBinding[]): void {
   const current = useRef(bindings)
   current.current = bindings
   const names = bindings.map(({ keys }) => keys).join('\0')
-  useEffect(() => {
+  // At once: a user who sees a view, or a menu, uses its keys.
+  useLayoutEffect(() => {
     const active = names === '' ? [] : names.split('\0')
     const labelOf = (keys: string) => current.current.find((each) => each.keys === keys)
     const group: KeyGroup = {

@@ -48,7 +48,6 @@ export function Palette({ close, sections }: PaletteProps) {
   const [wanted, setWanted] = useState('')
   const [selected, setSelected] = useState(0)
   const list = useRef<HTMLUListElement>(null)
-  useKeys('Commands', [{ keys: 'Mod+k', label: '', run: close, inFields: true }])
   const all = useMemo(
     () => [
       ...viewCommands.value.filter(({ isLast }) => !isLast),
@@ -75,6 +74,7 @@ export function Palette({ close, sections }: PaletteProps) {
   }
   return (
     <Dialog title="Commands" close={close} class="palette">
+      <PaletteKeys close={close} />
       <input
         type="text"
         role="combobox"
@@ -108,4 +108,10 @@ export function Palette({ close, sections }: PaletteProps) {
       {found.length === 0 && <p class="muted">No command matches.</p>}
     </Dialog>
   )
+}
+
+/** In the dialog, because other keys have no effect while it is open. */
+function PaletteKeys({ close }: Pick<PaletteProps, 'close'>) {
+  useKeys('Commands', [{ keys: 'Mod+k', label: '', run: close, inFields: true }])
+  return null
 }

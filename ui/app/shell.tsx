@@ -184,12 +184,16 @@ function CurrentView(): JSX.Element {
   const [loaded, setLoaded] = useState<LoadedView>()
   // Not after the next frame: the view is needed for it.
   useLayoutEffect(() => {
-    if (!route) return
+    if (!route) return undefined
+    let isLeft = false
+    // Another view may be open before this one is loaded.
+    const setCurrent = (view: LoadedView) => isLeft || setLoaded(view)
     route.load().then(
-      ({ default: Current }) => setLoaded({ pattern: route.pattern, Current }),
+      ({ default: Current }) => setCurrent({ pattern: route.pattern, Current }),
       (error: unknown) =>
-        setLoaded({ pattern: route.pattern, error: error instanceof Error ? error : new Error('failed') }),
+        setCurrent({ pattern: route.pattern, error: error instanceof Error ? error : new Error('failed') }),
     )
+    return () => void (isLeft = true)
   }, [route])
   if (!route || !matched?.params) return <NotFound />
   if (loaded?.pattern !== route.pattern) return <Loading label="Loading the view" />
