@@ -9,6 +9,7 @@ import './style/secrets.css'
 import './style/access.css'
 import './style/hosts.css'
 import './style/logs.css'
+import { keepFocus } from './app/focus.ts'
 import { loginRequested } from './app/login-request.ts'
 import { forgetInPage, isSealed, refreshSession, sessionError } from './app/session.ts'
 import { Shell } from './app/shell.tsx'
@@ -19,6 +20,7 @@ const SESSION_MS = 15_000
 const SEALED_MS = 3000
 
 showInvisibleCharacters()
+keepFocus()
 // A browser may keep the page in memory when another one is opened, and show it again with its values.
 window.addEventListener('pagehide', ({ persisted }) => persisted && forgetInPage())
 window.addEventListener('pageshow', ({ persisted }) => persisted && window.location.reload())

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { envLines, processJson, profileText } from '../../src/cli/commands/cloud/credential-formats.ts'
 import { ApiError, SEALED, serverMessage, withoutErrorList } from '../../ui/api/client.ts'
-import { memberRows, userNameProblem } from '../../ui/views/access/auth-methods/auth-mounts.ts'
+import { memberNameProblem, memberRows } from '../../ui/views/access/auth-methods/auth-mounts.ts'
 import { failureHint, failureKind } from '../../ui/components/failure-hint.ts'
 import { mapLimited } from '../../ui/api/map-limited.ts'
 import { listOf, segmentsOf } from '../../ui/app/path-segments.ts'
@@ -77,9 +77,9 @@ test('settings of a role that are not set are left out', () => {
   ])
 })
 
-test('a user name that cannot be in a path is refused before the request', () => {
-  assert.equal(userNameProblem('alice', ['bob']), undefined)
-  for (const name of ['', '..', 'a/b', 'a?b', '<b>', 'Bob']) assert.ok(userNameProblem(name, ['bob']), name)
+test('the name of a user or role that cannot be in a path is refused before the request', () => {
+  assert.equal(memberNameProblem('user', 'alice', ['bob']), undefined)
+  for (const name of ['', '..', 'a/b', 'a?b', '<b>', 'Bob']) assert.ok(memberNameProblem('user', name, ['bob']), name)
 })
 
 test('a code is valid until the end of its period', () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
@@ -79,9 +79,18 @@ test('keys open views, the list of keys and the palette, and the focus returns',
   await page.waitForURL('**/ui/logs')
   await page.goBack()
   await page.waitForURL('**/ui/hosts')
+  // Also if the other view is loaded only now.
+  await page.getByRole('heading', { name: 'Hosts', level: 1 }).waitFor()
+  const palette = page.getByRole('combobox', { name: 'Command' })
+  await palette.waitFor({ state: 'hidden' })
   await page.keyboard.press('Control+k')
-  await page.getByRole('combobox', { name: 'Command' }).waitFor()
+  await palette.waitFor()
+  await page.keyboard.press('Control+k')
+  await palette.waitFor({ state: 'hidden' })
+  await page.keyboard.press('Control+k')
+  await palette.waitFor()
   await page.keyboard.press('Escape')
+  await palette.waitFor({ state: 'hidden' })
   assert.equal(await page.evaluate('document.activeElement.textContent'), 'Commands')
 })
 
@@ -118,9 +127,16 @@ test('the first Tab offers the content, and the navigation is a menu on a narrow
   const menu = page.getByRole('button', { name: 'Menu' })
   assert.equal(await page.getByRole('link', { name: 'Logs' }).isVisible(), false)
   await menu.click()
+  await page.getByRole('link', { name: 'Logs' }).waitFor()
+  await page.getByRole('link', { name: 'Logs' }).focus()
+  await page.keyboard.press('Escape')
+  await page.getByRole('link', { name: 'Logs' }).waitFor({ state: 'hidden' })
+  await expectFocus(page, 'BUTTON Menu')
+  await page.keyboard.press('Enter')
   await page.getByRole('link', { name: 'Logs' }).click()
   await page.waitForURL('**/ui/logs')
   assert.equal(await page.getByRole('link', { name: 'Hosts' }).isVisible(), false)
+  await expectFocus(page, /^MAIN/)
   assert.equal(await page.evaluate('document.documentElement.scrollWidth <= window.innerWidth'), true)
 })
 

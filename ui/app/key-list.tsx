@@ -1,4 +1,4 @@
-import { type KeyBinding, keyGroups } from './keys.ts'
+import { type KeyBinding, keyGroups, useKeys } from './keys.ts'
 
 function shownKey(key: string): string {
   return key.replace('Mod+', 'Ctrl/⌘ ').replace('enter', 'Enter').replace('Arrow', '')
@@ -21,7 +21,8 @@ function activeKeys(): ReadonlyMap<string, readonly KeyBinding[]> {
   return active
 }
 
-export function KeyList() {
+export function KeyList({ close }: { readonly close: () => void }) {
+  useKeys('Keys', [{ keys: '?', label: '', run: close }])
   return (
     <div class="key-list">
       {[...activeKeys()].map(([title, bindings]) => (

@@ -1,9 +1,10 @@
 /**
  * The keyboard: bindings of the page and of the current view, and sequences such as `g l`. `?` lists those that are active. While a text
- * field has the focus, only bindings with `inFields` and those with Ctrl or ⌘ apply.
+ * field has the focus, only bindings with `inFields` and those with Ctrl or ⌘ apply. While a modal dialog is open, only its own bindings do.
  */
 import { signal } from '@preact/signals'
-import { useEffect, useRef } from 'preact/hooks'
+import { createContext } from 'preact'
+import { useContext, useLayoutEffect, useRef } from 'preact/hooks'
 
 export interface KeyBinding {
   /** A key (`/`, `n`, `ArrowDown`, `Escape`), a sequence (`g l`), or `Mod+k` for Ctrl or ⌘ with a key. */
@@ -17,7 +18,11 @@ export interface KeyBinding {
 export interface KeyGroup {
   readonly title: string
   readonly bindings: readonly KeyBinding[]
+  readonly isOfDialog: boolean
 }
+
+/** True in a modal dialog. */
+export const InDialog = createContext(false)
 
 /** Time for the second key of a sequence. */
 const SEQUENCE_MS = 1200
@@ -42,8 +47,14 @@ function isOfBrowser(event: KeyboardEvent): boolean {
   return event.target instanceof Element && event.target.matches('button, a[href], summary')
 }
 
+/** What is behind a modal dialog must not change: the user does not see it, or would lose what the dialog asks. */
+function reachableGroups(): readonly KeyGroup[] {
+  const isDialogOpen = document.querySelector('dialog:modal') !== null
+  return isDialogOpen ? keyGroups.value.filter(({ isOfDialog }) => isOfDialog) : keyGroups.value
+}
+
 function bindingOf(keys: string, isInField: boolean): KeyBinding | undefined {
-  for (const { bindings } of keyGroups.value.toReversed()) {
+  for (const { bindings } of reachableGroups().toReversed()) {
     const found = bindings.find((binding) => binding.keys === keys)
     if (found) return isInField && !found.inFields && !keys.startsWith('Mod+') ? undefined : found
   }
@@ -51,7 +62,7 @@ function bindingOf(keys: string, isInField: boolean): KeyBinding | undefined {
 }
 
 function isStartOfSequence(key: string): boolean {
-  return keyGroups.value.some(({ bindings }) => bindings.some(({ keys }) => keys.startsWith(`${key} `)))
+  return reachableGroups().some(({ bindings }) => bindings.some(({ keys }) => keys.startsWith(`${key} `)))
 }
 
 window.addEventListener('keydown', (event) => {
@@ -71,14 +82,17 @@ window.addEventListener('keydown', (event) => {
 
 /** Bindings that are active while the component is mounted. `bindings` may change with each rendering. */
 export function useKeys(title: string, bindings: readonly KeyBinding[]): void {
+  const isOfDialog = useContext(InDialog)
   const current = useRef(bindings)
   current.current = bindings
   const names = bindings.map(({ keys }) => keys).join('\0')
-  useEffect(() => {
+  // At once: a user who sees a view, or a menu, uses its keys.
+  useLayoutEffect(() => {
     const active = names === '' ? [] : names.split('\0')
     const labelOf = (keys: string) => current.current.find((each) => each.keys === keys)
     const group: KeyGroup = {
       title,
+      isOfDialog,
       bindings: active.map((keys) => ({
         keys,
         label: labelOf(keys)?.label ?? '',
@@ -90,5 +104,5 @@ export function useKeys(title: string, bindings: readonly KeyBinding[]): void {
     return () => {
       keyGroups.value = keyGroups.value.filter((each) => each !== group)
     }
-  }, [title, names])
+  }, [title, names, isOfDialog])
 }

@@ -211,8 +211,10 @@ function CodeForm({ back, children, isBusy, refuse, requirement, submit }: CodeF
   const [codes, setCodes] = useState<Values>({})
   const [chosen, setChosen] = useState<Values>({})
   const methodOf = (name: string, any: readonly MfaMethod[]) => any.find(({ id }) => id === chosen[name]) ?? any[0]
-  const onSubmit = (event: Event) => {
+  const onSubmit = (event: Event & { readonly currentTarget: HTMLElement }) => {
     event.preventDefault()
+    // A wrong code is typed again there.
+    event.currentTarget.querySelector<HTMLElement>('[autofocus]')?.focus()
     const pairs = constraints.flatMap(([name, { any }]) => {
       const method = methodOf(name, any)
       return method ? [[method.id, [(codes[name] ?? '').replaceAll(/\s/g, '')]] as const] : []

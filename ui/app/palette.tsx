@@ -2,6 +2,7 @@
 import { signal } from '@preact/signals'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { Dialog } from '../components/dialog.tsx'
+import { useKeys } from './keys.ts'
 import { navigate } from './location.ts'
 import type { Section } from './sections.ts'
 
@@ -73,6 +74,7 @@ export function Palette({ close, sections }: PaletteProps) {
   }
   return (
     <Dialog title="Commands" close={close} class="palette">
+      <PaletteKeys close={close} />
       <input
         type="text"
         role="combobox"
@@ -106,4 +108,10 @@ export function Palette({ close, sections }: PaletteProps) {
       {found.length === 0 && <p class="muted">No command matches.</p>}
     </Dialog>
   )
+}
+
+/** In the dialog, because other keys have no effect while it is open. */
+function PaletteKeys({ close }: Pick<PaletteProps, 'close'>) {
+  useKeys('Commands', [{ keys: 'Mod+k', label: '', run: close, inFields: true }])
+  return null
 }

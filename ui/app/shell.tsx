@@ -1,10 +1,12 @@
 /** The frame of all views: navigation, the current view, dialogs of the page, and its keys. */
 import { signal } from '@preact/signals'
 import type { ComponentType, JSX } from 'preact'
-import { useLayoutEffect, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
+import { toggleTimes } from '../components/format.tsx'
 import { Failure, Loading, RenderGuard } from '../components/states.tsx'
+import { View } from '../components/view.tsx'
 import { useKeys } from './keys.ts'
 import { KeyList } from './key-list.tsx'
 import { Link } from '../components/link.tsx'
@@ -26,8 +28,9 @@ export function Shell() {
   const sections = SECTIONS.filter(({ isAvailable }) => isAvailable())
   useKeys('Everywhere', [
     { keys: 'Mod+k', label: 'Open the command palette', run: () => (isPaletteOpen.value = true), inFields: true },
-    { keys: '?', label: 'Show keyboard shortcuts', run: () => (areKeysShown.value = !areKeysShown.value) },
+    { keys: '?', label: 'Show keyboard shortcuts', run: () => (areKeysShown.value = true) },
     { keys: '/', label: 'Search in the view', run: focusSearch },
+    { keys: 'T', label: 'Show exact times, or relative ones', run: toggleTimes },
     ...sections.map(({ key, path: to, title }) => ({
       keys: `g ${key}`,
       label: `Go to ${title}`,
@@ -37,6 +40,7 @@ export function Shell() {
   const isLoggedIn = token.value !== undefined
   useCommands(
     [
+      { title: 'Show exact times, or relative ones', group: 'Page', isLast: true, run: toggleTimes },
       isLoggedIn
         ? { title: 'Log out', group: 'Session', isLast: true, run: () => void logOut() }
         : { title: 'Log in', group: 'Session', isLast: true, run: () => (loginRequested.value = true) },
@@ -59,14 +63,18 @@ export function Shell() {
       </main>
       {isPaletteOpen.value && <Palette sections={sections} close={() => (isPaletteOpen.value = false)} />}
       {areKeysShown.value && (
-        <Dialog title="Keys" close={() => (areKeysShown.value = false)}>
-          <KeyList />
+        <Dialog title="Keys" close={hideKeys}>
+          <KeyList close={hideKeys} />
         </Dialog>
       )}
       {loginRequested.value && <LoginDialog />}
       <Toasts />
     </div>
   )
+}
+
+function hideKeys(): void {
+  areKeysShown.value = false
 }
 
 /** A view marks its search field with `data-search`. */
@@ -86,8 +94,14 @@ function SealedBanner() {
 function Navigation({ sections }: { readonly sections: readonly Section[] }) {
   const groups = [...new Set(sections.map(({ group }) => group))]
   const isOpen = isNavigationOpen.value
+  const element = useRef<HTMLElement>(null)
+  const close = () => {
+    isNavigationOpen.value = false
+    element.current?.querySelector<HTMLElement>('.navigation-toggle')?.focus()
+  }
+  useKeys('Menu', isOpen ? [{ keys: 'Escape', label: '', run: close }] : [])
   return (
-    <header class={isOpen ? 'navigation navigation-open' : 'navigation'}>
+    <header ref={element} class={isOpen ? 'navigation navigation-open' : 'navigation'}>
       <div class="navigation-head">
         <Link to="/" class="brand">
           outpost
@@ -117,10 +131,16 @@ function Navigation({ sections }: { readonly sections: readonly Section[] }) {
   )
 }
 
+/** The link is hidden with the menu, so the focus moves to the view. */
+function leaveMenu(): void {
+  if (isNavigationOpen.value) document.getElementById('view')?.focus()
+  isNavigationOpen.value = false
+}
+
 function NavigationLink({ section: { key, path: to, title } }: { readonly section: Section }) {
   const isCurrent = path.value === to || path.value.startsWith(`${to}/`)
   return (
-    <Link to={to} current={isCurrent} title={`g ${key}`} onOpen={() => (isNavigationOpen.value = false)}>
+    <Link to={to} current={isCurrent} title={`g ${key}`} onOpen={leaveMenu}>
       {title}
     </Link>
   )
@@ -152,7 +172,7 @@ function Account() {
 
 interface LoadedView {
   readonly pattern: string
-  readonly View?: ComponentType<ViewProps>
+  readonly Current?: ComponentType<ViewProps>
   readonly error?: Error
 }
 
@@ -164,21 +184,31 @@ function CurrentView(): JSX.Element {
   const [loaded, setLoaded] = useState<LoadedView>()
   // Not after the next frame: the view is needed for it.
   useLayoutEffect(() => {
-    if (!route) return
+    if (!route) return undefined
+    let isLeft = false
+    // Another view may be open before this one is loaded.
+    const setCurrent = (view: LoadedView) => isLeft || setLoaded(view)
     route.load().then(
-      ({ default: View }) => setLoaded({ pattern: route.pattern, View }),
+      ({ default: Current }) => setCurrent({ pattern: route.pattern, Current }),
       (error: unknown) =>
-        setLoaded({ pattern: route.pattern, error: error instanceof Error ? error : new Error('failed') }),
+        setCurrent({ pattern: route.pattern, error: error instanceof Error ? error : new Error('failed') }),
     )
+    return () => void (isLeft = true)
   }, [route])
   if (!route || !matched?.params) return <NotFound />
   if (loaded?.pattern !== route.pattern) return <Loading label="Loading the view" />
-  if (loaded.error) return <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
-  const { View } = loaded
+  if (loaded.error) {
+    return (
+      <View title="No view">
+        <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
+      </View>
+    )
+  }
+  const { Current } = loaded
   // A key of the address and of the session: each object has a view of its own, without state of the one before.
-  return View ? (
+  return Current ? (
     <RenderGuard key={`${sessionRound.value} ${path.value}`}>
-      <View params={matched.params} />
+      <Current params={matched.params} />
     </RenderGuard>
   ) : (
     <NotFound />
@@ -187,5 +217,9 @@ function CurrentView(): JSX.Element {
 
 function NotFound() {
   if (path.value === '/') return <Loading label="Connecting" />
-  return <Failure error={new Error(`There is no view at ${path.value}.`)} hint="Choose a view in the navigation." />
+  return (
+    <View title="No view">
+      <Failure error={new Error(`There is no view at ${path.value}.`)} hint="Choose a view in the navigation." />
+    </View>
+  )
 }

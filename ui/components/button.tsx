@@ -8,6 +8,7 @@ interface ButtonProps {
   readonly title?: string
   /** For a button without text. */
   readonly label?: string
+  /** Does nothing meanwhile, and keeps the focus. */
   readonly isBusy?: boolean
   readonly isDisabled?: boolean
   readonly expanded?: boolean
@@ -29,6 +30,11 @@ export function Button(props: ButtonProps) {
     title,
     type,
   } = props
+  const onPress = (event: Event) => {
+    // A busy button would submit its form, too.
+    if (isBusy) event.preventDefault()
+    else onClick?.()
+  }
   return (
     <button
       type={type ?? 'button'}
@@ -38,8 +44,9 @@ export function Button(props: ButtonProps) {
       aria-busy={isBusy}
       aria-expanded={expanded}
       aria-pressed={pressed}
-      disabled={isBusy || isDisabled}
-      onClick={onClick}
+      aria-disabled={isBusy || undefined}
+      disabled={isDisabled}
+      onClick={onPress}
     >
       {children}
     </button>

@@ -7,6 +7,7 @@ import { Component, type ComponentChildren } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { useKeys } from '../app/keys.ts'
 import { navigate } from '../app/location.ts'
+import { InRows } from './format.tsx'
 import { Link } from './link.tsx'
 
 const ROW_PX = 36
@@ -156,13 +157,15 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
       >
         <div role="presentation" style={{ height: `${shown.length * ROW_PX}px` }}>
           <div role="presentation" style={{ transform: `translateY(${range.first * ROW_PX}px)` }}>
-            {visible.map((row, at) => {
-              const index = range.first + at
-              // Elements are used again for other rows: creating them costs most of a frame.
-              const slot = index % range.count
-              const isSelected = index === selected
-              return <TableRow key={slot} {...{ row, index, isSelected, template, table: props }} />
-            })}
+            <InRows.Provider value>
+              {visible.map((row, at) => {
+                const index = range.first + at
+                // Elements are used again for other rows: creating them costs most of a frame.
+                const slot = index % range.count
+                const isSelected = index === selected
+                return <TableRow key={slot} {...{ row, index, isSelected, template, table: props }} />
+              })}
+            </InRows.Provider>
           </div>
         </div>
       </div>

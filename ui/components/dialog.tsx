@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { visibleText } from '../app/invisible-characters.ts'
+import { InDialog } from '../app/keys.ts'
 import { Button } from './button.tsx'
 import { Field } from './field.tsx'
 import { ErrorText } from './states.tsx'
@@ -10,11 +11,15 @@ interface DialogProps {
   readonly children: ComponentChildren
   readonly close: () => void
   readonly class?: string
+  /** What is lost with the dialog, because it is shown once. Escape and × then ask before they close the dialog. */
+  readonly lost?: string | undefined
 }
 
 /** A modal dialog: its first field has the focus, Escape closes it, and the focus returns to where it was. */
-export function Dialog({ children, class: className = '', close, title }: DialogProps) {
+export function Dialog({ children, class: className = '', close, lost, title }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
+  const [isWarned, setWarned] = useState(false)
+  const isLeft = useRef(false)
   const id = useId()
   // Before the browser moves the focus to a field with autofocus: the dialog returns the focus to where it was.
   useLayoutEffect(() => {
@@ -22,21 +27,38 @@ export function Dialog({ children, class: className = '', close, title }: Dialog
     dialog?.showModal()
     // The browser gives the focus to the first element otherwise, which is the button that closes the dialog.
     if (dialog?.querySelector('[autofocus]') === null) focusFirstField(dialog)
-    return () => dialog?.close()
+    return () => {
+      isLeft.current = true
+      dialog?.close()
+    }
   }, [])
+  const leave = () => {
+    if (lost === undefined || isWarned) return close()
+    setWarned(true)
+    element.current?.scrollTo(0, 0)
+  }
   const onCancel = (event: Event) => {
     event.preventDefault()
-    close()
+    leave()
   }
+  // A browser does not ask the page again before a second Escape.
+  const onClose = () => isLeft.current || close()
   return (
-    <dialog ref={element} class={`dialog ${className}`} aria-labelledby={id} onCancel={onCancel}>
+    <dialog ref={element} class={`dialog ${className}`} aria-labelledby={id} onCancel={onCancel} onClose={onClose}>
       <header class="dialog-head">
         <h2 id={id}>{title}</h2>
-        <Button label="Close" onClick={close}>
+        <Button label="Close" onClick={leave}>
           ×
         </Button>
       </header>
-      <div class="dialog-body">{children}</div>
+      {isWarned && lost !== undefined && (
+        <p class="notice notice-warning" role="alert">
+          {lost} Close once more to leave without it.
+        </p>
+      )}
+      <div class="dialog-body">
+        <InDialog.Provider value>{children}</InDialog.Provider>
+      </div>
     </dialog>
   )
 }

@@ -1,5 +1,7 @@
 /** Times, durations and sizes as people read them. */
 import { signal } from '@preact/signals'
+import { createContext } from 'preact'
+import { useContext } from 'preact/hooks'
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']
 const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
@@ -58,20 +60,53 @@ export function formatExact(atMs: number): string {
   return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`
 }
 
+/** Whether the times of the page are exact instead of relative. */
+export const areTimesExact = signal(false)
+
+export function toggleTimes(): void {
+  areTimesExact.value = !areTimesExact.value
+}
+
+/** True in the rows of a long table, where a stop of Tab in each row would be too many: the key of the page shows the times. */
+export const InRows = createContext(false)
+
 interface TimeProps {
   /** Milliseconds since the epoch, or an RFC 3339 text. */
   readonly at: number | string
+  /** What it is relative to. Default: now. */
+  readonly fromMs?: number
 }
 
-/** A relative time with the exact one as its title. */
-export function Time({ at }: TimeProps) {
+/** A relative time. A click or Enter shows the exact time instead, of all times of the page. */
+export function Time({ at, fromMs }: TimeProps) {
+  const isInRow = useContext(InRows)
   const atMs = typeof at === 'number' ? at : Date.parse(at)
   if (!Number.isFinite(atMs) || atMs <= 0 || atMs > TIME_MAX_MS) return <span class="muted">never</span>
+  const texts = [formatRelative(atMs, fromMs), formatExact(atMs)]
+  const [text, title] = areTimesExact.value ? texts.toReversed() : texts
   return (
-    <time dateTime={new Date(atMs).toISOString()} title={formatExact(atMs)}>
-      {formatRelative(atMs)}
+    <time
+      dateTime={new Date(atMs).toISOString()}
+      title={title}
+      role="button"
+      tabIndex={isInRow ? -1 : 0}
+      onClick={onTimeClick}
+      onKeyDown={onTimeKey}
+    >
+      {text}
     </time>
   )
+}
+
+/** Not after a time was selected to be copied. */
+function onTimeClick(): void {
+  if (window.getSelection()?.isCollapsed !== false) toggleTimes()
+}
+
+function onTimeKey(event: KeyboardEvent): void {
+  if (event.key !== 'Enter' && event.key !== ' ') return
+  event.preventDefault()
+  toggleTimes()
 }
 
 const BADGE_KINDS: Readonly<Record<string, string>> = {

@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { after, type TestContext } from 'node:test'
 import type { Browser, Page, Request } from 'playwright-core'
+import { eventually } from '../eventually.ts'
 import { launchChromium } from './chromium.ts'
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
@@ -133,4 +134,23 @@ export async function expectNoAxeViolations(page: Page, what: string, rules?: re
     nodes.map(({ failureSummary, html }) => `${what}: ${id}: ${help}: ${html}\n${failureSummary ?? ''}`),
   )
   assert.deepEqual(texts, [])
+}
+
+/** Describes the element with the focus by its tag and its label or text. A text, because it runs in the browser. */
+const FOCUSED = `(() => {
+  const element = document.activeElement
+  const name = element.labels?.[0]?.textContent || element.getAttribute('aria-label') || element.textContent
+  return element === document.body ? 'BODY' : element.tagName + ' ' + name.trim()
+})()`
+
+/** Waits until the element with the focus is this one, such as `INPUT Name`. */
+export async function expectFocus(page: Page, expected: string | RegExp): Promise<void> {
+  let focused = ''
+  const isExpected = async () => {
+    focused = await page.evaluate<string>(FOCUSED)
+    return typeof expected === 'string' ? focused === expected : expected.test(focused)
+  }
+  await eventually(isExpected, 'the focus is there', 3000).catch(() =>
+    assert.fail(`the focus is on "${focused}", not on "${String(expected)}"`),
+  )
 }

@@ -7,7 +7,7 @@ import { agentHere } from '../../helpers/agent-here.ts'
 import { workDirectory } from '../../helpers/agent-process.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { whyNoChromium } from '../../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
 import { cloudAgent } from '../../helpers/cloud-agent.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { readPng } from '../../helpers/qr-reader.ts'
@@ -62,6 +62,7 @@ test('a token is created, shown once, looked up and revoked', { skip }, async (t
   const page = await open('/access')
   await page.getByRole('table', { name: 'Tokens' }).waitFor()
   await expectNoAxeViolations(page, 'tokens')
+  await page.getByRole('button', { name: 'Create token' }).waitFor()
   await page.keyboard.press('n')
   const dialog = page.getByRole('dialog', { name: 'Create a token' })
   await dialog.getByRole('button', { name: 'default' }).click()
@@ -73,7 +74,7 @@ test('a token is created, shown once, looked up and revoked', { skip }, async (t
   assert.doesNotMatch(await documentText(page), /\bs\.\w{20}/, 'hidden until it is requested')
   const token = await shownSecret(page, 'the token')
   assert.equal((await ask('GET', 'auth/token/lookup-self', undefined, token)).status, 200)
-  await page.getByRole('dialog').getByRole('button', { name: 'Close' }).last().click()
+  await page.getByRole('dialog').getByRole('button', { name: 'I have saved it' }).click()
   await page.getByRole('dialog').waitFor({ state: 'hidden' })
   assert.ok(!(await documentText(page)).includes(token), 'gone after the dialog was closed')
   await page.keyboard.press('/')
@@ -165,6 +166,7 @@ test('a user is created and can log in, and a role is shown', { skip }, async (t
   const page = await open('/access/auth')
   await page.getByRole('link', { name: 'staff/people/' }).click()
   await page.getByText('No users').waitFor()
+  await page.getByRole('button', { name: 'Create user' }).waitFor()
   await page.keyboard.press('n')
   const dialog = page.getByRole('dialog', { name: 'Create a user' })
   await dialog.getByLabel('Name').fill('al/ice')
@@ -188,6 +190,8 @@ test('a code of an imported key is shown on request and verified once', { skip }
   await good('PUT', 'sys/mounts/totp', { type: 'totp' })
   const page = await open('/totp')
   await page.getByText('No keys').waitFor()
+  // The key is bound with the button.
+  await page.getByRole('button', { name: 'Create key' }).waitFor()
   await page.keyboard.press('n')
   const dialog = page.getByRole('dialog', { name: 'Create a key' })
   await dialog.getByLabel('Import: to show the codes here').check()
@@ -231,7 +235,7 @@ test('a user enrols with a QR code, and the recovery codes disappear after they 
   const { client_token: token, entity_id: entityId } = auth as { client_token: string; entity_id: string }
   const page = await open('/totp/mfa', token)
   const card = page.getByRole('region', { name: 'Method phone' })
-  await card.getByRole('button', { name: 'Enrol' }).click()
+  await card.getByRole('button', { name: 'Enroll' }).click()
   const dialog = page.getByRole('dialog', { name: 'Enroll for phone' })
   assert.equal(await dialog.getByRole('img').count(), 0, 'nothing is generated before the user asks')
   await dialog.getByRole('button', { name: 'Generate the secret' }).click()
@@ -273,6 +277,7 @@ test('AWS credentials are hidden until requested, copied as text, and gone after
   assert.equal(users().length, 0, 'no user before the request')
   await request.click()
   const card = page.getByRole('region', { name: 'Credentials' })
+  await expectFocus(page, 'H2 Credentials')
   await card.getByText('Access key ID').waitFor()
   const keyId = (await card.locator('dd').first().textContent()) ?? ''
   const secret =

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Locator, Page } from 'playwright-core'
 import { whyNoChromium } from '../../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
 import { type DrServer, drPair } from '../../helpers/dr-pair.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -73,6 +73,7 @@ test('a failover is prepared with key shares, confirmed, and the promoted server
   const part = page.getByRole('region', { name: 'Failover' })
   await part.getByText('This page cannot query').waitFor()
   await part.getByRole('button', { name: 'Prepare the promotion' }).click()
+  await expectFocus(page, 'INPUT Key share of the primary')
   const wrong = Buffer.alloc(33, 7).toString('base64')
   await enterShares(part, [wrong, shares[0] ?? ''])
   await part.getByRole('alert').waitFor()
@@ -80,6 +81,7 @@ test('a failover is prepared with key shares, confirmed, and the promoted server
   assert.equal((await secondary.status())['mode'], 'secondary')
   await enterShares(part, shares)
   await part.getByText('Ready to promote').waitFor()
+  await expectFocus(page, 'INPUT State of the demoted primary')
   for (const share of [wrong, ...shares]) assert.ok(!(await documentText(page)).includes(share), 'shares are not kept')
   const promote = part.getByRole('button', { name: 'Promote', exact: true })
   assert.equal(await promote.isDisabled(), true)

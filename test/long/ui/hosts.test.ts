@@ -7,7 +7,7 @@ import type { Page } from 'playwright-core'
 import { ALLOC, makeAllocation } from '../../helpers/allocation.ts'
 import { whyNoChromium } from '../../helpers/browser/chromium.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { expectFocus, expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
 import { HOST_READER, OPS, READER, startHost } from '../../ui/hosts-fixture.ts'
 
 const skip = whyNoChromium()
@@ -216,6 +216,7 @@ test('a garbage collection shows what it removes, and then what it has removed',
   await expectNoAxeViolations(page, 'collection')
   await dialog.getByRole('button', { name: 'Remove 1' }).click()
   await dialog.getByText('Removed 1 of 1.').waitFor()
+  await expectFocus(page, 'H2 Garbage collection')
   assert.equal(existsSync(join(agent.allocDir, ENDED)), false)
   assert.equal(existsSync(join(agent.allocDir, ALLOC)), true)
   await dialog.getByRole('button', { name: 'Close' }).last().click()

@@ -62,6 +62,8 @@ interface VisitedView {
 
 const ROW = '[role=row] a'
 const TAB = '[aria-current=page]'
+/** Its key is bound when the page knows that the token may create something. */
+const CREATE = '.view-actions .button-primary'
 
 /** Every view that has keys. */
 function viewsOf(nodeId: string, accessor: string): readonly VisitedView[] {
@@ -75,18 +77,18 @@ function viewsOf(nodeId: string, accessor: string): readonly VisitedView[] {
     { path: `/files/${ALLOC}`, ready: ROW },
     { path: `/files/${ALLOC}/web/local/hello.txt`, ready: 'pre' },
     { path: `/files/${ALLOC}/web/local/hello.txt?as=tail`, ready: '.file-more' },
-    { path: '/secrets', ready: ROW },
-    { path: '/secrets/secret/app/', ready: ROW },
+    { path: '/secrets', ready: CREATE },
+    { path: '/secrets/secret/app/', ready: CREATE },
     { path: '/secrets/secret/app/db', ready: 'text=Show as JSON' },
-    { path: '/policies', ready: ROW },
-    { path: '/access/tokens', ready: ROW },
+    { path: '/policies', ready: CREATE },
+    { path: '/access/tokens', ready: CREATE },
     { path: `/access/tokens/${accessor}`, ready: 'text=auth/token/root' },
     { path: '/access/leases', ready: TAB },
     { path: '/access/identity', ready: TAB },
     { path: '/access/auth', ready: ROW },
-    { path: '/access/auth/userpass', ready: 'h1' },
-    { path: '/access/auth/approle', ready: 'h1' },
-    { path: '/totp', ready: ROW },
+    { path: '/access/auth/userpass', ready: CREATE },
+    { path: '/access/auth/approle', ready: CREATE },
+    { path: '/totp', ready: CREATE },
     { path: '/totp/keys/totp/mail', ready: 'text=Show the code' },
     { path: '/cloud', ready: TAB },
     { path: '/dr', ready: 'h1' },

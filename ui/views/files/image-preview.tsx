@@ -72,7 +72,7 @@ function Picture({ contentType, data, name }: PictureProps) {
     )
   }
   return (
-    <div class="file-image">
+    <div class="file-image" role="group" tabIndex={0} aria-label={`Image ${visibleText(name)}`}>
       {url !== undefined && (
         <img
           src={url}

@@ -64,6 +64,7 @@ export default function LogView({ params }: ViewProps) {
       setFind(ERRORS)
       tail.findLast(ERRORS.text, ERRORS.isExpression)
     },
+    endSearch: () => setFind({ text: '', isExpression: false }),
     filter: () => {
       if (filterWholeLog()) return
       setOptionsShown(true)

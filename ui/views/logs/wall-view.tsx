@@ -4,6 +4,7 @@ import { read } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
+import { showError } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
@@ -23,8 +24,16 @@ export default function WallView() {
   useEffect(() => rememberTails(tails))
   const maximized = maximizedOf(query, tails.length)
   const [isAdding, setAdding] = useState(false)
+  const isExcessive = query.getAll('tail').length > TAILS_MAX
+  useEffect(() => {
+    if (isExcessive) show(tails, maximized)
+  }, [isExcessive])
+  const add = () => {
+    if (tails.length < TAILS_MAX) setAdding(true)
+    else showError('The wall shows up to nine logs. Remove one first.')
+  }
   useKeys('Wall', [
-    { keys: 'a', label: 'Add a tail', run: () => setAdding(true) },
+    { keys: 'a', label: 'Add a tail', run: add },
     { keys: 'Escape', label: 'Show all tails', run: () => show(tails) },
     ...tails.map((_, index) => ({
       keys: String(index + 1),
@@ -41,14 +50,14 @@ export default function WallView() {
       parents={[{ title: 'Logs', to: '/logs' }]}
       isFull
       actions={
-        <Button isDisabled={tails.length >= TAILS_MAX} title="a" onClick={() => setAdding(true)}>
+        <Button isDisabled={tails.length >= TAILS_MAX} title="a" onClick={add}>
           Add a tail
         </Button>
       }
     >
       {tails.length === 0 ? (
         <Empty title="The wall shows up to nine logs at once">
-          <Button kind="primary" onClick={() => setAdding(true)}>
+          <Button kind="primary" onClick={add}>
             Add a tail
           </Button>
         </Empty>

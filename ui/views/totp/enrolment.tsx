@@ -18,13 +18,8 @@ interface EnrolmentProps {
 export function Enrolment({ close, method }: EnrolmentProps) {
   const [generated, setGenerated] = useState<GeneratedKey>()
   const [isSaved, setSaved] = useState(false)
-  const [isWarned, setWarned] = useState(false)
   const { error, isBusy, run } = useAction()
   const hasCodes = (generated?.recovery_codes?.length ?? 0) > 0
-  const leave = () => {
-    if (generated && hasCodes && !isSaved && !isWarned) setWarned(true)
-    else close()
-  }
   const finish = () => {
     showSuccess(`Your second factor “${method}” is active.`)
     close()
@@ -32,7 +27,7 @@ export function Enrolment({ close, method }: EnrolmentProps) {
   if (!generated) {
     return (
       <Dialog title={`Enroll for ${method}`} close={close}>
-        <div class="form">
+        <div key="start" class="form">
           <p>
             The server generates a secret and shows it once, with a QR code for an authenticator application. Make sure
             that no other person sees this screen.
@@ -50,16 +45,15 @@ export function Enrolment({ close, method }: EnrolmentProps) {
   }
   const needsCode = generated.confirmed === false
   return (
-    <Dialog title={`Enroll for ${method}`} close={leave}>
-      <div class="form">
+    <Dialog
+      title={`Enroll for ${method}`}
+      close={close}
+      lost={hasCodes && !isSaved ? 'The recovery codes are not marked as saved, and are not shown again.' : undefined}
+    >
+      <div key="secret" class="form">
         <p>Scan the QR code with an authenticator application.</p>
         <GeneratedKeyCard generated={generated} />
         {hasCodes && <RecoveryCodes codes={generated.recovery_codes ?? []} isSaved={isSaved} setSaved={setSaved} />}
-        {isWarned && !isSaved && (
-          <p class="notice notice-warning" role="alert">
-            The recovery codes are not marked as saved, and are not shown again. Close once more to leave without them.
-          </p>
-        )}
         {needsCode ? (
           <FirstCode method={method} isBlocked={hasCodes && !isSaved} done={finish} />
         ) : (

@@ -43,7 +43,7 @@ export function KeyCreation({ close, created, mounts }: KeyCreationProps) {
   }
   if (key) {
     return (
-      <Dialog title="Key generated" close={close}>
+      <Dialog title="Key generated" close={close} lost="The key is not shown again.">
         <div class="form">
           <GeneratedKeyCard generated={key} />
           <p>The server shows the key once. Scan it before you close this dialog.</p>

@@ -28,12 +28,12 @@ export function KeyTable() {
   const may = useCapabilities(mounts.map((mount) => `${mount}/keys/new`))
   // The engine knows no difference between a new key and an existing one.
   const writable = mounts.filter((mount) => may(`${mount}/keys/new`, 'update'))
-  const create = () => writable.length > 0 && setCreating(true)
+  const create = () => setCreating(true)
   const filter = address.value.query.get('filter') ?? ''
   const rows = resource.data?.rows ?? []
   const shown = rows.filter(({ mount, name }) => matchesText(filter, [name, mount]))
   useKeys('TOTP', [
-    { keys: 'n', label: 'Create a key', run: create },
+    ...(writable.length > 0 ? [{ keys: 'n', label: 'Create a key', run: create }] : []),
     { keys: 'r', label: 'Reload', run: resource.reload },
   ])
   useCommands(writable.length > 0 ? [{ title: 'Create a key', group: 'TOTP', run: create }] : [], [writable.length])

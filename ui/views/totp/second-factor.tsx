@@ -118,7 +118,7 @@ function MethodCard({ method, name }: MethodCardProps) {
       {mayEnrol && (
         <div class="form-actions">
           <Button kind="primary" onClick={() => setEnrolling(true)}>
-            Enrol
+            Enroll
           </Button>
         </div>
       )}

@@ -12,6 +12,7 @@ import { AccessTabs } from '../access-tabs.tsx'
 import { listMembers, type MemberKind, memberKind, memberRows, readAuthMounts, readMember } from './auth-mounts.ts'
 import { matchesText } from '../identity/identities.ts'
 import { CoreLoaded, Facts } from '../../../components/core-parts.tsx'
+import { RoleCreation } from './role-creation.tsx'
 import { UserCreation } from './user-creation.tsx'
 
 const PARENTS = [
@@ -66,9 +67,11 @@ function MemberList({ kind, mount }: MembersProps) {
   const filter = address.value.query.get('filter') ?? ''
   const names = resource.data ?? []
   const shown = names.filter((name) => matchesText(filter, [name]))
-  const mayCreate = kind.folder === 'users' && may(example, 'create')
+  const mayCreate = may(example, 'create')
+  const create = () => setCreating(true)
+  const Creation = kind.folder === 'users' ? UserCreation : RoleCreation
   useKeys(kind.title, [
-    { keys: 'n', label: `Create a ${kind.one}`, run: () => mayCreate && setCreating(true) },
+    ...(mayCreate ? [{ keys: 'n', label: `Create a ${kind.one}`, run: create }] : []),
     { keys: 'r', label: 'Reload', run: resource.reload },
   ])
   return (
@@ -78,8 +81,8 @@ function MemberList({ kind, mount }: MembersProps) {
       parents={PARENTS}
       actions={
         mayCreate && (
-          <Button kind="primary" onClick={() => setCreating(true)}>
-            Create user
+          <Button kind="primary" onClick={create} title="n">
+            Create {kind.one}
           </Button>
         )
       }
@@ -117,7 +120,7 @@ function MemberList({ kind, mount }: MembersProps) {
         }
       </CoreLoaded>
       {isCreating && (
-        <UserCreation mount={mount} existing={names} close={() => setCreating(false)} created={resource.reload} />
+        <Creation mount={mount} existing={names} close={() => setCreating(false)} created={resource.reload} />
       )}
     </View>
   )

@@ -73,11 +73,33 @@ export async function createUser(mount: string, { name, password, policies, ttl 
   await secrets(`auth/${mount}/users/${name}`, { method: 'POST', body })
 }
 
-/** Why a name cannot be used for a user; undefined if it can. */
-export function userNameProblem(name: string, existing: readonly string[]): string | undefined {
+export interface RoleDraft {
+  readonly name: string
+  readonly policies: readonly string[]
+  readonly ttl: string
+  readonly maxTtl: string
+  readonly secretIdTtl: string
+  readonly secretIdUses: string
+}
+
+export async function createRole(mount: string, draft: RoleDraft): Promise<void> {
+  if (/\D/.test(draft.secretIdUses)) throw new Error('The uses of a secret ID are a number.')
+  const { maxTtl, name, policies, secretIdTtl, secretIdUses, ttl } = draft
+  const body = {
+    token_policies: policies,
+    ...(ttl !== '' && { token_ttl: ttl }),
+    ...(maxTtl !== '' && { token_max_ttl: maxTtl }),
+    ...(secretIdTtl !== '' && { secret_id_ttl: secretIdTtl }),
+    ...(secretIdUses !== '' && { secret_id_num_uses: Number(secretIdUses) }),
+  }
+  await secrets(`auth/${mount}/role/${name}`, { method: 'POST', body })
+}
+
+/** Why a name cannot be used for a new user or role; undefined if it can. */
+export function memberNameProblem(one: string, name: string, existing: readonly string[]): string | undefined {
   if (name === '') return 'Enter a name.'
   if (!/^[\w.@-]+$/.test(name) || /^\.+$/.test(name)) return 'A name has letters, digits and . _ @ - only.'
-  if (existing.includes(name.toLowerCase())) return `The user “${name}” exists.`
+  if (existing.includes(name.toLowerCase())) return `The ${one} “${name}” exists.`
   return undefined
 }
 

@@ -6,7 +6,7 @@ import { Button } from '../../../components/button.tsx'
 import { Dialog } from '../../../components/dialog.tsx'
 import { Field } from '../../../components/field.tsx'
 import { ErrorText } from '../../../components/states.tsx'
-import { createUser, userNameProblem } from './auth-mounts.ts'
+import { createUser, memberNameProblem } from './auth-mounts.ts'
 import { useAction } from '../../../components/core-parts.tsx'
 import { PolicyField } from '../policy-field.tsx'
 import { listOf } from '../../../app/path-segments.ts'
@@ -29,7 +29,7 @@ export function UserCreation({ close, created, existing, mount }: UserCreationPr
   const submit = (event: Event) => {
     event.preventDefault()
     run(async () => {
-      const problem = userNameProblem(name, existing)
+      const problem = memberNameProblem('user', name, existing)
       if (problem !== undefined) throw new Error(problem)
       if (password === '') throw new Error('Enter a password.')
       if (password !== repeated) throw new Error('The two passwords differ.')

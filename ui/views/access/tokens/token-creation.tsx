@@ -39,7 +39,11 @@ export function TokenCreation({ close, created, mayOrphan }: TokenCreationProps)
     created()
   }
   return (
-    <Dialog title={token ? 'Token created' : 'Create a token'} close={token ? done : close}>
+    <Dialog
+      title={token ? 'Token created' : 'Create a token'}
+      close={token ? done : close}
+      lost={token && 'The token is not shown again.'}
+    >
       {token ? (
         <CreatedToken token={token} close={done} />
       ) : (
@@ -154,7 +158,7 @@ function CreatedToken({ close, token }: CreatedTokenProps) {
       ))}
       <div class="form-actions">
         <Button kind="primary" onClick={close}>
-          Close
+          I have saved it
         </Button>
       </div>
     </div>

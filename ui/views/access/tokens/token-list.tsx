@@ -60,9 +60,9 @@ export function TokenList() {
   const wanted = address.value.query.get('filter') ?? ''
   const own = tokenInfo.value?.accessor
   const mayCreate = may(CREATE, 'update')
-  const create = () => mayCreate && setCreating(true)
+  const create = () => setCreating(true)
   useKeys('Tokens', [
-    { keys: 'n', label: 'Create a token', run: create },
+    ...(mayCreate ? [{ keys: 'n', label: 'Create a token', run: create }] : []),
     { keys: 'r', label: 'Reload', run: resource.reload },
   ])
   useCommands(mayCreate ? [{ title: 'Create a token', group: 'Tokens', run: create }] : [], [mayCreate])

@@ -1,7 +1,11 @@
-/** Search in the lines of a tail: `/` moves the focus here, Enter goes to the next match. */
-import { useEffect, useId, useRef } from 'preact/hooks'
+/**
+ * Search in the lines of a tail: `/` moves the focus here. Enter selects the match above, because a tail shows its end, and Shift Enter the
+ * one below. Both then move the focus to the lines, where `n` and `N` repeat the search. Escape does the same without a selection.
+ */
+import { useEffect, useId } from 'preact/hooks'
 import { Button } from '../../../components/button.tsx'
 import { ERROR_EXPRESSION } from '../model/line-text.ts'
+import { focusLines } from './line-list.tsx'
 import type { TailController } from './tail-controller.ts'
 
 export interface FindQuery {
@@ -19,16 +23,13 @@ interface FindBarProps {
 
 export function FindBar({ onErrors, onQuery, query, tail }: FindBarProps) {
   const id = useId()
-  const field = useRef<HTMLInputElement>(null)
   useEffect(() => tail.setSearch(query.text, query.isExpression), [tail, query.text, query.isExpression])
   const onKeyDown = (event: KeyboardEvent) => {
     // A key of the view.
     if (event.ctrlKey || event.metaKey) return
     if (event.key === 'Enter') tail.find(event.shiftKey ? 1 : -1)
-    else if (event.key === 'Escape') {
-      onQuery({ ...query, text: '' })
-      field.current?.blur()
-    } else if (event.key === 'ArrowDown') tail.find(1)
+    if (event.key === 'Enter' || event.key === 'Escape') focusLines()
+    else if (event.key === 'ArrowDown') tail.find(1)
     else if (event.key === 'ArrowUp') tail.find(-1)
     else return
     event.preventDefault()
@@ -41,7 +42,6 @@ export function FindBar({ onErrors, onQuery, query, tail }: FindBarProps) {
       </label>
       <input
         id={id}
-        ref={field}
         type="text"
         data-search=""
         placeholder="Find  /"

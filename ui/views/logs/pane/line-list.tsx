@@ -20,6 +20,12 @@ interface LogListProps {
   readonly hasFocus?: boolean
 }
 
+/** Where the keys of the view and those of the browser apply. */
+export function focusLines(): void {
+  const lines = document.querySelector('.log-list')
+  if (lines instanceof HTMLElement) lines.focus({ preventScroll: true })
+}
+
 interface VisibleRange {
   readonly first: number
   readonly end: number
@@ -85,8 +91,8 @@ export function LogList({ actions, hasFocus = true, hasTime, label, labelOf, tai
   })
 
   useEffect(() => {
-    // The keys of the browser scroll the lines at once.
-    if (hasFocus && document.activeElement === document.body) scroller.current?.focus({ preventScroll: true })
+    // The keys of the browser scroll the lines at once. The heading has the focus if a link opened the view.
+    if (hasFocus && document.activeElement?.matches('body, main h1')) scroller.current?.focus({ preventScroll: true })
   }, [tail])
 
   const onScroll = () => {

@@ -5,6 +5,7 @@ import { formatExact } from '../../../components/format.tsx'
 import { formattedJson, levelOf, piecesOf, shownText, type TextPiece } from '../model/line-text.ts'
 import { timeOfLine } from '../model/line-time.ts'
 import type { LogEntry } from '../model/log-buffer.ts'
+import { numberColors } from '../model/number-colors.ts'
 import type { TextPattern } from '../model/text-pattern.ts'
 
 const SOURCE_COLOURS = 6
@@ -67,9 +68,17 @@ export class LogRow extends Component<RowProps> {
   }
 }
 
+/** The style sheet has the text colours of named backgrounds. */
+function styleOf({ background, className, color }: TextPiece) {
+  if (background === undefined && (color === undefined || className.includes('ansi-on-'))) return undefined
+  const { dark, light } = numberColors(color, background)
+  return { '--number-light': light, '--number-dark': dark, background }
+}
+
 function Pieces({ pieces }: { readonly pieces: readonly TextPiece[] }) {
-  return pieces.map(({ background, className, color, isMatch, text }, index) => {
-    const style = color === undefined && background === undefined ? undefined : { color, background }
+  return pieces.map((piece, index) => {
+    const { className, isMatch, text } = piece
+    const style = styleOf(piece)
     if (isMatch) {
       return (
         <mark key={index} class={className}>
@@ -80,7 +89,7 @@ function Pieces({ pieces }: { readonly pieces: readonly TextPiece[] }) {
     return className === '' && style === undefined ? (
       text
     ) : (
-      <span key={index} class={className} style={style}>
+      <span key={index} class={style ? `${className} ansi-number` : className} style={style}>
         {text}
       </span>
     )

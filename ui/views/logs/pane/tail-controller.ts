@@ -195,11 +195,13 @@ export class TailController {
     this.requestDraw(true)
   }
 
-  /** Closes the selected line if it is open, and selects none otherwise. */
-  escape(): void {
-    if (this.session.buffer.get(this.selectedId)?.isOpen) this.toggle()
+  /** Closes the selected line if it is open, and selects none otherwise. Returns false if none was selected. */
+  escape(): boolean {
+    const selected = this.session.buffer.get(this.selectedId)
+    if (selected?.isOpen) this.toggle()
     else this.selectedId = -1
     this.requestDraw(true)
+    return selected !== undefined
   }
 
   /** Opens the entries with traces, or closes all. */

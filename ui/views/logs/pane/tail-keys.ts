@@ -7,6 +7,7 @@ export interface TailToggles {
   readonly time: () => void
   readonly errors: () => void
   readonly filter: () => void
+  readonly endSearch: () => void
 }
 
 export function tailKeys(tail: TailController, toggles: TailToggles): readonly KeyBinding[] {
@@ -26,7 +27,11 @@ export function tailKeys(tail: TailController, toggles: TailToggles): readonly K
     { keys: 'ArrowDown', label: '', run: () => tail.moveSelection(1) },
     { keys: 'ArrowUp', label: '', run: () => tail.moveSelection(-1) },
     { keys: 'Enter', label: 'Open or close the line', run: () => tail.toggle() },
-    { keys: 'Escape', label: 'Close the line, select none', run: () => tail.escape() },
+    {
+      keys: 'Escape',
+      label: 'Close the line, select none, end the search',
+      run: () => tail.escape() || toggles.endSearch(),
+    },
     { keys: 'n', label: 'Next match', run: () => tail.find(1) },
     { keys: 'N', label: 'Previous match', run: () => tail.find(-1) },
     { keys: 'e', label: 'Find errors', run: toggles.errors },

@@ -51,26 +51,29 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
   const names = useMemo(() => namesOf(allocations), [allocations])
   tail.session.places = useMemo(() => placesOf(allocations), [allocations])
   const title = titleOf(target, allocations)
+  const host = target.kind === 'job' ? undefined : allocations[0]?.NodeName
+  // An agent numbers its own allocations only, so those of several hosts can have one name.
+  const label = host === undefined ? title : `${title} on ${host}`
   const labelOf = (entry: LogEntry) => (entry.source ? sourceLabel(entry.source.log, names) : '')
   return (
-    <section class="wall-cell" aria-label={title}>
+    <section class="wall-cell" aria-label={label}>
       <header>
         <h2>
           <Link to={`/logs/${path}`}>{title}</Link>
-          {target.kind !== 'job' && allocations[0] && <span class="muted"> {allocations[0].NodeName}</span>}
+          {host !== undefined && <span class="muted"> {host}</span>}
         </h2>
         <TailState tail={tail} isCompact />
-        <Button label={isMaximized ? 'All tails' : `Max ${title}`} pressed={isMaximized} onClick={maximize}>
+        <Button label={isMaximized ? 'All tails' : `Max ${label}`} pressed={isMaximized} onClick={maximize}>
           {isMaximized ? 'All' : 'Max'}
         </Button>
-        <Button label={`Remove ${title}`} onClick={remove}>
+        <Button label={`Remove ${label}`} onClick={remove}>
           ×
         </Button>
       </header>
       <CellNote tail={tail} />
       <LogList
         tail={tail}
-        label={`Lines of ${title}`}
+        label={`Lines of ${label}`}
         hasTime={false}
         labelOf={target.kind === 'task' ? undefined : labelOf}
         actions={actionsOf(tail)}

@@ -24,7 +24,8 @@ export function wallPathWith(target: LogTarget): string {
 
 /** The path of the wall with these tails. `maximized` is the index of the only one that is shown. */
 export function wallPath(tails: readonly LogTarget[], maximized?: number): string {
-  const query = new URLSearchParams(tails.map((target): [string, string] => ['tail', pathOfTarget(target)]))
+  const shown = tails.slice(0, TAILS_MAX)
+  const query = new URLSearchParams(shown.map((target): [string, string] => ['tail', pathOfTarget(target)]))
   if (maximized !== undefined) query.set('max', String(maximized))
   return query.size === 0 ? '/logs/wall' : `/logs/wall?${query.toString()}`
 }

@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks'
 import { Button } from '../../../components/button.tsx'
-import { formatExact, formatRelative } from '../../../components/format.tsx'
+import { Time } from '../../../components/format.tsx'
 import type { SecretChange } from './changes.ts'
 
 export interface NewsItem {
@@ -41,7 +41,7 @@ export function ChangeBanner({ isEditing, news: { atMs, change }, reload }: Chan
   }, [])
   return (
     <p class="notice" role="status">
-      {newsText(change)} <time title={formatExact(atMs)}>{formatRelative(atMs, Math.max(nowMs, atMs))}</time>.{' '}
+      {newsText(change)} <Time at={atMs} fromMs={Math.max(nowMs, atMs)} />.{' '}
       {isEditing ? (
         'When you save, both changes are compared.'
       ) : (

@@ -154,7 +154,9 @@ function Values({ data, found: { info, version } }: ValuesProps) {
         <p class="error">This browser shows some numbers with different digits from those that were written.</p>
       )}
       {isJson ? (
-        <pre class="secret-json">{text}</pre>
+        <pre class="secret-json" role="group" tabIndex={0} aria-label="Values as JSON">
+          {text}
+        </pre>
       ) : entries.length === 0 ? (
         <p class="muted">The version has no keys.</p>
       ) : (
