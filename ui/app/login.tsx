@@ -167,6 +167,7 @@ function CredentialsForm({ children, choose, isBusy, method, setValue, submit, v
     event.preventDefault()
     submit()
   }
+  const isNamed = (values['username'] ?? '') !== ''
   return (
     <form onSubmit={onSubmit} class="form">
       {sessionEnd.value !== undefined && <p role="status">{sessionEnd.value}</p>}
@@ -182,9 +183,9 @@ function CredentialsForm({ children, choose, isBusy, method, setValue, submit, v
         </fieldset>
       )}
       {method === 'token' && field('token', 'Token', { isSecret: true, isFirst: true })}
-      {method === 'userpass' && field('username', 'Username')}
-      {method === 'userpass' && field('password', 'Password', { isSecret: true })}
-      {method === 'approle' && field('role_id', 'Role ID')}
+      {method === 'userpass' && field('username', 'Username', { isFirst: !isNamed })}
+      {method === 'userpass' && field('password', 'Password', { isSecret: true, isFirst: isNamed })}
+      {method === 'approle' && field('role_id', 'Role ID', { isFirst: true })}
       {method === 'approle' && field('secret_id', 'Secret ID', { isSecret: true })}
       {method !== 'token' && field('mount', 'Mount path', { hint: `Default: ${method}` })}
       {children}
