@@ -359,7 +359,7 @@ test('remarks name an allocation and its host, and say that its log is read agai
     nextFrame: () => Promise.resolve(),
     onChange: () => undefined,
   })
-  session.places = new Map([[known, 'web.1 on host-b (6f1c0b9e)']])
+  session.remarkNames = new Map([[known, 'web.1 on host-b (6f1c0b9e)']])
   session.start()
   const texts = () =>
     Array.from(

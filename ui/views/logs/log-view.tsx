@@ -4,7 +4,6 @@ import { ApiError } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, pathOf, setQuery, UI_ROOT } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
-import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
 import { mayReadHosts } from '../../app/session.ts'
 import { showError, showSuccess } from '../../app/toasts.tsx'
@@ -28,12 +27,13 @@ import { TailNote } from './pane/tail-note.tsx'
 import type { TailController } from './pane/tail-controller.ts'
 import { parseTailQuery, startOfQuery } from './pane/tail-query.ts'
 import { TailState } from './pane/tail-state.tsx'
-import { allocationsOf, fileNameOf, namesOf, placesOf, sourceLabel, titleOf } from './pane/target-names.ts'
+import { type Allocation, fileNameOf, namesOf, remarkNamesOf, sourceLabel, titleOf } from './pane/target-names.ts'
+import { useAllocations } from './pane/use-allocations.ts'
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
 import { filterWholeLog, focusFilter, searchOf } from './pane/whole-filter.ts'
 import { taskState } from './list/log-targets.ts'
-import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
+import type { LogTarget } from './stream/log-target.ts'
 import { wallPathWith } from './wall/wall-tails.ts'
 import { openWithFetch } from './stream/transport.ts'
 
@@ -48,12 +48,9 @@ export default function LogView({ params }: ViewProps) {
   const { isFollowing, line, selection } = parseTailQuery(query)
   const key = JSON.stringify([selection, line])
   const tail = useTail(key, () => ({ target, selection, line, isFollowing, open: openWithFetch }))
-  const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [pathOfTarget(target)], {
-    everyMs: 30_000,
-  })
+  const allocations = useAllocations(target)
   const names = useMemo(() => namesOf(allocations), [allocations])
-  const places = useMemo(() => placesOf(allocations), [allocations])
-  tail.session.places = places
+  tail.session.remarkNames = useMemo(() => remarkNamesOf(allocations), [allocations])
   const [areOptionsShown, setOptionsShown] = useState(window.innerWidth > 760)
   const find: FindQuery = searchOf(query)
   const [isWrapped, hasTime] = [query.get('wrap') === '1', query.get('time') === '1']
@@ -192,7 +189,7 @@ function openWall(target: LogTarget): void {
   navigate(wallPathWith(target))
 }
 
-type Allocations = Awaited<ReturnType<typeof allocationsOf>>
+type Allocations = readonly Allocation[]
 
 function parentsOf(target: LogTarget, allocations: Allocations) {
   const logs = { title: 'Logs', to: '/logs' }

@@ -67,7 +67,7 @@ export class LogSession {
   /** Why logs of a job cannot be read, by allocation. */
   readonly failedLogs = new Map<string, string>()
   /** For remarks: allocations with their hosts, by ID. Set when the server has returned them. */
-  places: ReadonlyMap<string, string> = new Map()
+  remarkNames: ReadonlyMap<string, string> = new Map()
   state: StreamState = { kind: 'connecting' }
   /** Lines that were written before the tail was live; undefined until then. */
   linesBefore: number | undefined
@@ -281,7 +281,7 @@ export class LogSession {
   }
 
   placeOf(allocationId: string): string {
-    return this.places.get(allocationId) ?? `allocation ${allocationId.slice(0, SHORT_ID)}`
+    return this.remarkNames.get(allocationId) ?? `allocation ${allocationId.slice(0, SHORT_ID)}`
   }
 
   #remarkEvent(frame: Frame): void {

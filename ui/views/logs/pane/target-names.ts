@@ -48,7 +48,7 @@ export function namesOf(allocations: readonly Allocation[]): ReadonlyMap<string,
 }
 
 /** For remarks: the allocation with its host and short ID, by ID. */
-export function placesOf(allocations: readonly Allocation[]): ReadonlyMap<string, string> {
+export function remarkNamesOf(allocations: readonly Allocation[]): ReadonlyMap<string, string> {
   return new Map(allocations.map(({ ID, Name, NodeName }) => [ID, `${Name} on ${NodeName} (${shortId(ID)})`]))
 }
 

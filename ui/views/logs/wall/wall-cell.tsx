@@ -1,7 +1,6 @@
 /** One tail of the wall. */
 import { useMemo } from 'preact/hooks'
 import { navigate, UI_ROOT } from '../../../app/location.ts'
-import { useResource } from '../../../app/resource.ts'
 import { Button } from '../../../components/button.tsx'
 import { Link } from '../../../components/link.tsx'
 import type { LogEntry } from '../model/log-buffer.ts'
@@ -12,7 +11,8 @@ import { LogList } from '../pane/line-list.tsx'
 import type { RowActions } from '../pane/line-row.tsx'
 import { TailState } from '../pane/tail-state.tsx'
 import type { TailController } from '../pane/tail-controller.ts'
-import { allocationsOf, namesOf, placesOf, sourceLabel, titleOf } from '../pane/target-names.ts'
+import { namesOf, remarkNamesOf, sourceLabel, titleOf } from '../pane/target-names.ts'
+import { useAllocations } from '../pane/use-allocations.ts'
 import { useTail } from '../pane/use-tail.ts'
 import { type LogSelection, type LogTarget, pathOfTarget } from '../stream/log-target.ts'
 import { openWithSocket } from '../stream/transport.ts'
@@ -47,9 +47,9 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
     isFollowing: true,
     open: openWithSocket,
   }))
-  const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [path])
+  const allocations = useAllocations(target)
   const names = useMemo(() => namesOf(allocations), [allocations])
-  tail.session.places = useMemo(() => placesOf(allocations), [allocations])
+  tail.session.remarkNames = useMemo(() => remarkNamesOf(allocations), [allocations])
   const title = titleOf(target, allocations)
   const host = target.kind === 'job' ? undefined : allocations[0]?.NodeName
   // An agent numbers its own allocations only, so those of several hosts can have one name.
