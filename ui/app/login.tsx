@@ -273,7 +273,7 @@ function CodeField({ choose, code, isFirst, method, methods, setCode }: CodeFiel
           <legend>Second factor</legend>
           {methods.map((each) => (
             <label key={each.id}>
-              <input type="radio" checked={each.id === method?.id} onChange={() => choose(each.id)} />
+              <input type="radio" name="factor" checked={each.id === method?.id} onChange={() => choose(each.id)} />
               {nameOf(each)}
             </label>
           ))}

@@ -4,14 +4,20 @@ interface CheckProps {
   readonly label: ComponentChildren
   readonly isChecked: boolean
   readonly set: (isChecked: boolean) => void
-  readonly type?: 'checkbox' | 'radio'
+  /** Of a radio button: the name of its group, in which the arrow keys move. */
+  readonly group?: string
 }
 
-/** A labelled check box or radio button. */
-export function Check({ isChecked, label, set, type = 'checkbox' }: CheckProps) {
+/** A labelled check box, or a radio button of a group. */
+export function Check({ group, isChecked, label, set }: CheckProps) {
   return (
     <label class="check">
-      <input type={type} checked={isChecked} onChange={(event) => set(event.currentTarget.checked)} />
+      <input
+        type={group === undefined ? 'checkbox' : 'radio'}
+        name={group}
+        checked={isChecked}
+        onChange={(event) => set(event.currentTarget.checked)}
+      />
       <span>{label}</span>
     </label>
   )

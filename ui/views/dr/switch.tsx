@@ -46,7 +46,7 @@ export function Switch({ reload, report }: SwitchProps) {
         <fieldset class="choices">
           <legend>Secondary to promote</legend>
           {ids.map((each) => (
-            <Check key={each} type="radio" label={each} isChecked={each === id} set={() => setChosen(each)} />
+            <Check key={each} group="secondary" label={each} isChecked={each === id} set={() => setChosen(each)} />
           ))}
         </fieldset>
       )}

@@ -63,13 +63,13 @@ export function KeyCreation({ close, created, mounts }: KeyCreationProps) {
         <fieldset class="choices">
           <legend>Source</legend>
           <Check
-            type="radio"
+            group="source"
             label="Generate: to verify the codes of an authenticator"
             isChecked={draft.isGenerated}
             set={() => change({ isGenerated: true })}
           />
           <Check
-            type="radio"
+            group="source"
             label="Import: to show the codes here"
             isChecked={!draft.isGenerated}
             set={() => change({ isGenerated: false })}
@@ -81,7 +81,7 @@ export function KeyCreation({ close, created, mounts }: KeyCreationProps) {
             {mounts.map((mount) => (
               <Check
                 key={mount}
-                type="radio"
+                group="mount"
                 label={mount}
                 isChecked={draft.mount === mount}
                 set={() => change({ mount })}

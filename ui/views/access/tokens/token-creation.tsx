@@ -94,13 +94,13 @@ function Draft({ close, mayOrphan, use }: DraftProps) {
       <fieldset class="choices">
         <legend>Type</legend>
         <Check
-          type="radio"
+          group="type"
           label="Service"
           isChecked={draft.type === 'service'}
           set={() => change({ type: 'service' })}
         />
         <Check
-          type="radio"
+          group="type"
           label="Batch: not stored, cannot be revoked"
           isChecked={draft.type === 'batch'}
           set={() => change({ type: 'batch', isOrphan: false })}
