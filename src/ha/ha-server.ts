@@ -159,6 +159,11 @@ export class HaServer {
     return this.#parts?.reports.lost ?? []
   }
 
+  /** Other members that report that they are sealed. */
+  get sealedMembers(): readonly MemberState[] {
+    return (this.#parts?.reports.reporting ?? []).filter(({ state }) => state === 'sealed')
+  }
+
   /** Time of the newest complete snapshot that another member knows; 0: never. */
   get newestSnapshotMs(): number {
     return Math.max(0, ...(this.#parts?.reports.others ?? []).map(({ snapshotAtMs }) => snapshotAtMs))

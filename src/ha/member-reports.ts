@@ -38,6 +38,8 @@ export class MemberReports {
   others: readonly MemberState[] = []
   /** Those of them that have stopped to report. Empty while the reports cannot be read. */
   lost: readonly MemberState[] = []
+  /** Those of them that report, as known since some seconds after the start. */
+  reporting: readonly MemberState[] = []
 
   constructor(options: MemberReportsOptions) {
     this.#options = options
@@ -66,7 +68,7 @@ export class MemberReports {
       this.others = (await bucket.members()).filter(({ name }) => name !== own.name)
       this.#findLost()
     } catch (error) {
-      this.lost = []
+      this.lost = this.reporting = []
       warn('member state not reported, retrying', error)
     }
     if (!this.#isStopped) this.#reporting = setTimeout(() => void this.#report(), TIMINGS.haReportMs).unref()
@@ -76,7 +78,9 @@ export class MemberReports {
   #findLost(): void {
     if (performance.now() - this.#startedMs < MEMBER_LOST_MS) return
     const { logger, wallMs } = this.#options
-    this.lost = this.others.filter((member) => !isReporting(member, wallMs()))
+    const nowMs = wallMs()
+    this.lost = this.others.filter((member) => !isReporting(member, nowMs))
+    this.reporting = this.others.filter((member) => isReporting(member, nowMs))
     const lostNames = new Set(this.lost.map(({ name }) => name))
     for (const { atMs, name } of this.lost) {
       if (!this.#logged.has(name)) {

@@ -280,6 +280,9 @@ const DOCS = {
   'outpost.replication.sync_degraded': gauge(
     '1 while a primary with `sync = true` commits without a disconnected secondary, else 0',
   ),
+  'outpost.replication.notice_owed': gauge(
+    '1 while the primary that this one has replaced has not acknowledged the notice of the promotion and may serve stale data, else 0',
+  ),
   'outpost.replication.fenced': gauge(
     '1 while this primary serves no requests, because another cluster was promoted or no secondary sent a message for `fence_after`',
   ),

@@ -52,13 +52,16 @@ test('a NATS server that does not store the commit stream is a warning with its 
   assert.equal(valueOf(metrics.families(), 'outpost.ha.missing_replicas'), 1)
 })
 
-test('a lost server of the cluster is a warning of the others', async (t) => {
+test('a lost or sealed server of the cluster is a warning of the others', async (t) => {
   const ha = new ScriptedHa()
   const { core } = await CoreWorld.open(t, { ha })
   ha.lostMembers = [{ name: 's3', lastSeenMs: ACTIVE_SINCE_MS }]
   assert.deepEqual(haWarnings(core), [
     'server "s3" of the secrets core is lost, last report 2026-01-02T03:04:05.678Z: start it, or remove it with "outpost operator members remove s3"',
   ])
+  ha.lostMembers = []
+  ha.sealedMembers = [{ name: 's2' }]
+  assert.deepEqual(haWarnings(core), ['server "s2" of the secrets core is sealed and cannot take over: unseal it'])
 })
 
 test('an unreadable list of members removes its metrics only', async () => {

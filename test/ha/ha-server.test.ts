@@ -114,6 +114,9 @@ test('members report a lost member, its return, and the time of the newest snaps
   const returned = await HaTestMember.start(t, nats, 'b')
   await eventually(() => lost().length === 0)
   assert.deepEqual(logged(), ['HA member lost', 'HA member returned'])
+  assert.deepEqual(a.server.sealedMembers, [])
+  returned.core.state = 'sealed'
+  await eventually(() => a.server.sealedMembers.map(({ name }) => name).join() === 'b')
   await returned.end()
   await eventually(() => lost().length > 0)
   await a.server.removeMember('b')

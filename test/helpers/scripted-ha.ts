@@ -28,6 +28,7 @@ export class ScriptedHa implements HaSide {
   takeovers = 0
   trouble: string | undefined
   lostMembers: HaSide['lostMembers'] = []
+  sealedMembers: HaSide['sealedMembers'] = []
   missingReplicas: HaSide['missingReplicas'] = []
   list: readonly HaMember[] | Error
   readonly calls: string[] = []

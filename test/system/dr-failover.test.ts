@@ -109,6 +109,8 @@ test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) =
   const unfenced = new RegExp(`old DR primary at ${a.agent.url} has not acknowledged that it was replaced`)
   await eventually(async () => unfenced.test(await warningsOf(b)), 'the old primary may serve again')
   assert.match((await command(b, 'operator dr status')).stdout, new RegExp(`^Warning .*${unfenced.source}`, 'm'))
+  const isOwed = async () => (await metricsOf(b.agent)).value('outpost_replication_notice_owed')
+  assert.equal(await isOwed(), 1)
 
   await a.restartHere()
   await eventually(
@@ -128,6 +130,7 @@ test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) =
 
   await a.unseal(a.keys)
   await eventually(async () => (await warningsOf(b)) === '', 'the old primary has acknowledged')
+  await eventually(async () => (await isOwed()) === 0, 'and the metric says so')
   assert.doesNotMatch((await command(b, 'operator dr status')).stdout, unfenced)
   assert.doesNotMatch((await command(a, 'operator dr status')).stdout, /^Trouble/m)
   await eventually(async () => (await a.status())['state'] === 'fenced', 'the old primary learns of the new one')

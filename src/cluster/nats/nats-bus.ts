@@ -118,6 +118,8 @@ class NatsBus implements MessageBus {
 
   #reasonOf(error: unknown): string {
     const text = error === undefined ? 'connection closed' : messageOf(error)
+    // The text of Node names an option of Node.
+    if (causeOf(error) === NOT_TRUSTED) return NOT_TRUSTED
     if (!/authorization|authentication/i.test(text)) return text
     return `${text}: the NATS server does not accept ${loginSettings(this.#options)}`
   }
@@ -267,6 +269,8 @@ class NatsBus implements MessageBus {
   }
 }
 
+const NOT_TRUSTED = 'the certificate of the NATS server is not trusted: set nats.ca_file to its CA'
+
 /** For readiness, which every caller may read: the cause without names and addresses, which the log has. */
 export function causeOf(error: unknown): string {
   const code = errnoOf(error) ?? errnoOf(error instanceof Error ? error.cause : undefined)
@@ -274,6 +278,7 @@ export function causeOf(error: unknown): string {
   if (code !== undefined && /^E[A-Z]+$/.test(code)) return code
   const text = messageOf(error)
   if (/altname/i.test(text)) return 'the certificate of the NATS server is for another name'
+  if (/self-signed certificate|unable to (get|verify)/i.test(text)) return NOT_TRUSTED
   if (/certificate/i.test(text)) return `TLS: ${text}`
   if (/authorization|authentication/i.test(text)) return 'the NATS server refuses the login'
   return /timeout/i.test(text) ? 'no response in time' : 'see the log'

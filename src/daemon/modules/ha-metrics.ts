@@ -91,16 +91,19 @@ function haState(ha: HaSide): CheckResult {
 
 /** Nothing fails without one server or one NATS server, but the loss of another one may stop the cluster. */
 export function haWarnings(core: Pick<SecretsCore, 'isSealed' | 'options'> | undefined): string[] {
-  const { lostMembers = [], missingReplicas = [] } = core?.options.ha ?? {}
+  const { lostMembers = [], missingReplicas = [], sealedMembers = [] } = core?.options.ha ?? {}
   const lost = lostMembers.map(
     ({ lastSeenMs, name }) =>
       `server "${name}" of the secrets core is lost, last report ${new Date(lastSeenMs).toISOString()}: start it, or remove it with "outpost operator members remove ${name}"`,
+  )
+  const sealed = sealedMembers.map(
+    ({ name }) => `server "${name}" of the secrets core is sealed and cannot take over: unseal it`,
   )
   const missing = missingReplicas.map(
     ({ reason, server }) =>
       `NATS server "${server}" does not store the commit stream (${reason}): check that it runs, that its disk has space and that JetStream is enabled; after a full disk, restart it`,
   )
-  return [...lost, ...missing]
+  return [...lost, ...sealed, ...missing]
 }
 
 /** The role among the servers of the cluster; undefined without high availability and while sealed. */

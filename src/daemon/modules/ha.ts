@@ -288,6 +288,10 @@ export class HaPart implements HaSide {
     return this.#server.lostMembers.map(({ atMs, name }) => ({ name, lastSeenMs: atMs }))
   }
 
+  get sealedMembers(): HaSide['sealedMembers'] {
+    return this.#server.sealedMembers
+  }
+
   get missingReplicas(): HaSide['missingReplicas'] {
     return this.#server.missingReplicas
   }

@@ -95,6 +95,11 @@ export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last'
       '1 while commits do not wait for a disconnected secondary.',
       last['sync'] === 'degraded' ? 1 : 0,
     ),
+    gauge(
+      'notice_owed',
+      '1 while a replaced primary has not acknowledged the notice of the promotion.',
+      Number(last['fence_notice'] === 'owed'),
+    ),
     gauge('fenced', '1 while this primary is fenced.', Number(isFenced)),
     {
       name: 'outpost.replication.fence_reason',

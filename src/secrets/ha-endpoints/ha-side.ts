@@ -42,6 +42,8 @@ export interface HaSide {
   readonly trouble: string | undefined
   /** Other servers without a report for 10 s, by name. Empty while this server cannot read the reports. */
   readonly lostMembers: readonly Pick<HaMember, 'name' | 'lastSeenMs'>[]
+  /** Other servers that cannot take over, because they are sealed. */
+  readonly sealedMembers: readonly Pick<HaMember, 'name'>[]
   /** NATS servers that do not store the newest messages of the commit stream. Empty while that is not known. */
   readonly missingReplicas: readonly { readonly server: string; readonly reason: string }[]
   members(): Promise<readonly HaMember[]>

@@ -63,7 +63,10 @@ function tls(code: string, message: string): string {
 
 test('a failed TLS handshake is a reason for a missing connection', () => {
   assert.equal(tls('CERT_HAS_EXPIRED', 'certificate has expired'), 'TLS: certificate has expired')
-  assert.equal(tls('DEPTH_ZERO_SELF_SIGNED_CERT', 'self-signed certificate'), 'TLS: self-signed certificate')
+  const untrusted = 'the certificate of the NATS server is not trusted: set nats.ca_file to its CA'
+  const advice = 'if the root CA is installed locally, try running Node.js with --use-system-ca'
+  assert.equal(tls('DEPTH_ZERO_SELF_SIGNED_CERT', `self-signed certificate; ${advice}`), untrusted)
+  assert.equal(tls('UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'unable to verify the first certificate'), untrusted)
   const other = tls('ERR_TLS_CERT_ALTNAME_INVALID', "Host: 10.0.0.1. is not in the cert's altnames: DNS:nats")
   assert.equal(other, 'the certificate of the NATS server is for another name')
   assert.equal(
