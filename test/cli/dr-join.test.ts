@@ -161,7 +161,11 @@ test('the status is rounded for people and exact as JSON', async (t) => {
   const data = {
     mode: 'primary',
     lag_seconds: 62.3456,
-    secondaries: [row, { ...away, node_id: 'c', clock_skew_ms: '35' }],
+    secondaries: [
+      row,
+      { ...away, node_id: 'c', clock_skew_ms: '35' },
+      { ...away, node_id: 'd', last_heartbeat: '', lag_entries: 1 },
+    ],
   }
   core.answers = { [STATUS]: [200, { data: { ...data, warnings: ['the address is bad'] } }] }
   const { stdout } = await run(core, 'operator dr status')
@@ -171,6 +175,7 @@ test('the status is rounded for people and exact as JSON', async (t) => {
     /^Secondary b +https:\/\/b connected, 3 entries behind, last heartbeat 2s ago, clock skew -12s$/m,
   )
   assert.match(stdout, /^Secondary c +\S+ disconnected for 1h7m: lost, .*, last heartbeat 2s ago, clock skew 35ms$/m)
+  assert.match(stdout, /^Secondary d +\S+ disconnected for 1h7m: lost, at most 1 entry behind/m)
   assert.match(stdout, /^Warning +the address is bad$/m)
   const exact = JSON.parse((await run(core, 'operator dr status -json')).stdout) as Record<string, unknown>
   assert.deepEqual(exact, { ...data, warnings: ['the address is bad'] })

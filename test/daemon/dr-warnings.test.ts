@@ -47,6 +47,12 @@ test('a clock skew is a warning on both sides, which names both clocks', () => {
 test('a replaced primary that is sealed warns of the claim, and its successor of the pending notice', () => {
   const claim = 'a cluster at https://b claims to have replaced this primary'
   assert.deepEqual(warningsFor('primary', { trouble: claim, secondaries: [] }, true), [claim])
+  const missing = { node_id: 'b', connection_status: 'disconnected', disconnected_seconds: 9, disconnect_reason: '' }
+  assert.deepEqual(warningsFor('primary', { trouble: claim, secondaries: [missing] }, true), [claim])
+  assert.match(
+    warningsFor('primary', { secondaries: [missing] }, true).join(),
+    /^DR secondary "b" disconnected for 9 s/,
+  )
   const [warning, ...more] = warningsFor('primary', { fence_notice_address: 'https://a', secondaries: [] })
   assert.match(String(warning), /^the old DR primary at https:\/\/a has not acknowledged that it was replaced/)
   assert.deepEqual(more, [])

@@ -217,7 +217,10 @@ export function replicationWarnings(
     .filter(isSkewed)
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
   const incomplete = [
-    ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
+    // While a cluster claims to have replaced this one, it is probably a missing secondary.
+    ...(hasTrouble(part.last) ? [] : missingSecondaries(part.last)).map(
+      (text) => `DR ${text}: a failover to it would lose later writes`,
+    ),
     // A sealed primary cannot verify a secondary.
     ...(isSealed ? [] : unauthenticatedSecondaries(part.last)),
   ]
@@ -252,9 +255,13 @@ function isSkewed(row: Status): boolean {
 /** Another cluster claims to be the primary, or this one is and the old primary may still serve. */
 function claimOrNotice({ fence_notice_address: address, trouble }: Status): string[] {
   return [
-    ...(typeof trouble === 'string' && trouble !== '' ? [trouble] : []),
+    ...(hasTrouble({ trouble }) ? [String(trouble)] : []),
     ...(typeof address === 'string' && address !== '' ? [noticeWarning(address)] : []),
   ]
+}
+
+function hasTrouble({ trouble }: Status): boolean {
+  return typeof trouble === 'string' && trouble !== ''
 }
 
 function secondaryState(status: Status): CheckResult {

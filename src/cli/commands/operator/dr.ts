@@ -71,7 +71,10 @@ function lagRow(fields: JsonFields): (readonly [string, string])[] {
 
 function peerRow(row: JsonFields): readonly [string, string] {
   const id = row.text('node_id')
-  const lag = id === '' ? '' : `, ${row.number('lag_entries')} entries behind`
+  // Until the first heartbeat after a start, the acknowledgement is the one that was saved before it.
+  const isSaved = id !== '' && row.text('last_heartbeat') === ''
+  const lag =
+    id === '' ? '' : `, ${isSaved ? 'at most ' : ''}${numbered(row.number('lag_entries'), 'entry', 'entries')} behind`
   const where = row.text('api_address')
   const state = row.text('connection_status')
   const isConnected = state === 'connected'
@@ -214,3 +217,7 @@ const disable = defineCommand({
 })
 
 export const commands = [status, enable, token, demote, disable]
+
+function numbered(count: number, one: string, many: string): string {
+  return `${count} ${count === 1 ? one : many}`
+}
