@@ -112,6 +112,15 @@ test('a search is left for its rows, a whole header sorts, and the palette ends 
   await page.locator('.table-row-selected').waitFor()
   await page.keyboard.press('Enter')
   await page.waitForURL(/ui\/hosts\/[0-9a-f-]{36}/)
+  for (const [words, path] of [
+    ['dr', '**/ui/dr'],
+    ['disk', '**/ui/hosts'],
+  ] as const) {
+    await page.keyboard.press('Control+k')
+    await page.keyboard.type(words)
+    await page.keyboard.press('Enter')
+    await page.waitForURL(path)
+  }
   await page.keyboard.press('Control+k')
   await page.keyboard.type('log out')
   await page.keyboard.press('Enter')

@@ -10,6 +10,8 @@ export interface PaletteCommand {
   readonly title: string
   /** What it belongs to, such as the name of the view. */
   readonly group: string
+  /** Other words for which it is found. */
+  readonly keywords?: string
   readonly run: () => void
   /** True to list it after the commands of the view and the views. */
   readonly isLast?: boolean
@@ -39,6 +41,13 @@ function matches(title: string, wanted: string): boolean {
   return true
 }
 
+/** Commands with the text, or with a keyword that begins with it, come before those with the letters only; otherwise the order stays. */
+function rankOf({ group, keywords = '', title }: PaletteCommand, wanted: string): number {
+  const text = wanted.trim().toLowerCase()
+  if (`${title} ${group}`.toLowerCase().includes(text)) return 0
+  return keywords.split(' ').some((word) => word.startsWith(text)) ? 0 : 1
+}
+
 interface PaletteProps {
   readonly sections: readonly Section[]
   readonly close: () => void
@@ -51,12 +60,20 @@ export function Palette({ close, sections }: PaletteProps) {
   const all = useMemo(
     () => [
       ...viewCommands.value.filter(({ isLast }) => !isLast),
-      ...sections.map(({ group, path, title }) => ({ title: `Go to ${title}`, group, run: () => navigate(path) })),
+      ...sections.map(({ group, keywords = '', path, title }) => ({
+        title: `Go to ${title}`,
+        group,
+        keywords,
+        run: () => navigate(path),
+      })),
       ...viewCommands.value.filter(({ isLast }) => isLast),
     ],
     [sections, viewCommands.value],
   )
-  const found = all.filter(({ group, title }) => matches(`${title} ${group}`, wanted)).slice(0, SHOWN_MAX)
+  const found = all
+    .filter((each) => rankOf(each, wanted) === 0 || matches(`${each.title} ${each.group}`, wanted))
+    .toSorted((one, other) => rankOf(one, wanted) - rankOf(other, wanted))
+    .slice(0, SHOWN_MAX)
   const current = Math.min(selected, found.length - 1)
   useEffect(() => list.current?.children[current]?.scrollIntoView({ block: 'nearest' }), [current])
 

@@ -5,6 +5,8 @@ export interface Section {
   readonly title: string
   /** What needs a login, as in "Log in to see hosts". */
   readonly subject: string
+  /** Other words for which the command palette finds it. */
+  readonly keywords?: string
   readonly path: string
   /** Second key of `g`. */
   readonly key: string
@@ -18,7 +20,15 @@ const hasHosts = () => features.value !== undefined
 /** The navigation, in order. */
 export const SECTIONS: readonly Section[] = [
   { title: 'Logs', subject: 'logs', path: '/logs', key: 'l', group: 'Hosts', isAvailable: hasHosts },
-  { title: 'Hosts', subject: 'hosts', path: '/hosts', key: 'h', group: 'Hosts', isAvailable: hasHosts },
+  {
+    title: 'Hosts',
+    subject: 'hosts',
+    keywords: 'nodes disk memory cpu',
+    path: '/hosts',
+    key: 'h',
+    group: 'Hosts',
+    isAvailable: hasHosts,
+  },
   { title: 'Files', subject: 'files', path: '/files', key: 'f', group: 'Hosts', isAvailable: hasHosts },
   {
     title: 'Secrets',
@@ -63,11 +73,20 @@ export const SECTIONS: readonly Section[] = [
   {
     title: 'Replication',
     subject: 'the replication',
+    keywords: 'dr disaster recovery failover',
     path: '/dr',
     key: 'd',
     group: 'System',
     isAvailable: () => hasSecrets.value,
   },
   { title: 'Seal', subject: 'the seal', path: '/seal', key: 'u', group: 'System', isAvailable: () => hasSecrets.value },
-  { title: 'Status', subject: 'the status', path: '/status', key: 'o', group: 'System', isAvailable: always },
+  {
+    title: 'Status',
+    subject: 'the status',
+    keywords: 'health readiness high availability',
+    path: '/status',
+    key: 'o',
+    group: 'System',
+    isAvailable: always,
+  },
 ]

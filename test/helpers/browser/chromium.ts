@@ -87,6 +87,7 @@ async function programOf(): Promise<{ readonly executablePath: string; readonly 
   if (installed !== undefined) return { executablePath: installed, env }
   const directory = await unpackedDirectory()
   const own = mkdtempSync(join(tmpdir(), 'outpost-fonts-'))
+  process.once('exit', () => rmSync(own, { recursive: true, force: true }))
   const config = join(own, 'fonts.conf')
   writeFileSync(config, FONT_CONFIG(join(directory, 'fonts'), join(own, 'cache')))
   const libraries = [directory, join(directory, 'lib'), process.env['LD_LIBRARY_PATH']].filter(Boolean).join(':')
