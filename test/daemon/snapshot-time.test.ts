@@ -14,6 +14,7 @@ test('the time is that of the newest snapshot of any server, and survives a rest
   time.saved(2000)
   assert.equal(time.learn(1000), 2000)
   assert.equal(time.learn(3000), 3000)
+  assert.equal(time.learn(Date.now() + 3_600_000), 3000, 'a time in the future hides missing snapshots')
   assert.equal(new SnapshotTime(database, recordingLogger([])).atMs, 3000)
 })
 

@@ -7,6 +7,8 @@ import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { readTextIfExists, replaceFile } from '../../platform/program-file.ts'
 
+/** Above the clock skew of synchronized servers. */
+const SKEW_MS = 60_000
 /** Contains the time in milliseconds since the epoch. */
 const FILE = 'snapshot.saved'
 
@@ -38,9 +40,12 @@ export class SnapshotTime {
     }
   }
 
-  /** Learns the time of another server of the core, 0 for never. Returns the newest time. */
-  learn(atMs: number): number {
-    if (atMs > this.#atMs) this.saved(atMs)
+  /**
+   * Learns the time of another server of the core, 0 for never. Returns the newest time. A time in the future is ignored: with a stolen NATS
+   * key it would hide for years that no snapshot is saved.
+   */
+  learn(atMs: number, nowMs = Date.now()): number {
+    if (atMs > this.#atMs && atMs <= nowMs + SKEW_MS) this.saved(atMs)
     return this.#atMs
   }
 }
