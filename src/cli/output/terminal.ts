@@ -78,3 +78,8 @@ export class Progress {
     this.#isShown = false
   }
 }
+
+/** `1 entry`, `2 entries`. */
+export function counted(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`
+}

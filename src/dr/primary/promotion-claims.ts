@@ -3,8 +3,8 @@
  * a proof of membership (`proofs.ts`): otherwise an attacker who stole a certificate could fence the primary.
  *
  * A sealed primary cannot verify. It keeps the newest claim of each connection in memory and verifies them when it is unsealed,
- * before it serves; until then it refuses the peer, which repeats its claim, and reports it to operators as a claim. A claim on another connection does not replace it:
- * otherwise an attacker with the certificate could erase the notice of a promotion.
+ * before it serves; until then it refuses the peer, which repeats its claim, and reports it to operators as a claim. A claim on another
+ * connection does not replace it: otherwise an attacker with the certificate could erase the notice of a promotion.
  */
 import { LinkError } from '../link/link.ts'
 import type { SecurityAlarms } from './security-alarms.ts'

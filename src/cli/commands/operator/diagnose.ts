@@ -5,7 +5,7 @@ import { CommandError, defineCommand } from '../../framework/define-command.ts'
 import { texts, UsageError } from '../../framework/options.ts'
 import { DIAGNOSIS_GROUPS, type DiagnosisFinding, type DiagnosisGroup } from '../../framework/services.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
-import { type Colour, noColorOption, painted, terminalOf } from '../../output/terminal.ts'
+import { type Colour, counted, noColorOption, painted, terminalOf } from '../../output/terminal.ts'
 
 /** As `vault operator diagnose`: 2 is not an invalid command line. */
 const FAILURES = 1
@@ -69,7 +69,7 @@ export const command = defineCommand({
     if (values.json) printJson({ failures, warnings, findings }, io)
     else
       io.out(
-        `\n${numbered(failures, 'failure')}, ${numbered(warnings, 'warning')}, ${count('ok')} ok, ${count('skipped')} skipped\n`,
+        `\n${counted(failures, 'failure')}, ${counted(warnings, 'warning')}, ${count('ok')} ok, ${count('skipped')} skipped\n`,
       )
     if (failures > 0) return FAILURES
     return warnings > 0 ? WARNINGS : 0
@@ -90,8 +90,4 @@ function defaultConfig(): string {
   const why =
     first === undefined ? `neither ${DEFAULT_CONFIGS.join(' nor ')} exists` : 'this host has two configurations'
   throw new UsageError(`missing -config: ${why}`)
-}
-
-function numbered(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`
 }

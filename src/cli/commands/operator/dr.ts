@@ -7,6 +7,7 @@ import { text } from '../../framework/options.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { OPERANDS_MAX, readSecret, secretOperand } from '../../input/secret-input.ts'
 import { type JsonFields, fieldsOf } from '../../output/json.ts'
+import { counted } from '../../output/terminal.ts'
 import {
   change,
   DR,
@@ -74,7 +75,7 @@ function peerRow(row: JsonFields): readonly [string, string] {
   // Until the first heartbeat after a start, the acknowledgement is the one that was saved before it.
   const isSaved = id !== '' && row.text('last_heartbeat') === ''
   const lag =
-    id === '' ? '' : `, ${isSaved ? 'at most ' : ''}${numbered(row.number('lag_entries'), 'entry', 'entries')} behind`
+    id === '' ? '' : `, ${isSaved ? 'at most ' : ''}${counted(row.number('lag_entries'), 'entry', 'entries')} behind`
   const where = row.text('api_address')
   const state = row.text('connection_status')
   const isConnected = state === 'connected'
@@ -217,7 +218,3 @@ const disable = defineCommand({
 })
 
 export const commands = [status, enable, token, demote, disable]
-
-function numbered(count: number, one: string, many: string): string {
-  return `${count} ${count === 1 ? one : many}`
-}
